@@ -1,0 +1,26 @@
+# `make test` is the one command that proves everything: it brings up a real Kafka, runs every test, and
+# takes it down.
+
+CARGO ?= cargo
+
+.PHONY: test build lint fmt bench release
+
+test: build
+	scripts/with-kafka $(CARGO) test --workspace --locked --no-fail-fast
+
+build:
+	$(CARGO) build --workspace --bins --locked
+
+lint:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+fmt:
+	$(CARGO) fmt --all
+
+release:
+	$(CARGO) build --workspace --bins --release --locked
+
+# The figures of README.md and ARCHITECTURE.md.
+bench: release
+	scripts/with-kafka scripts/bench

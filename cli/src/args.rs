@@ -1,0 +1,296 @@
+//! The command line.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+/// One intent in, one answer out: a swarm of LLM agents over Kafka.
+#[derive(Debug, Parser)]
+#[command(name = "starling", version, about, max_term_width = 110)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+    /// Where settings come from.
+    #[command(flatten)]
+    pub settings: SettingsArgs,
+}
+
+/// Where settings come from, beside the environment.
+#[derive(Clone, Debug, Default, Args)]
+pub struct SettingsArgs {
+    /// Settings file (TOML); may be given several times, later ones win. STARLING_CONFIG names more of them.
+    #[arg(long, global = true, value_name = "FILE")]
+    pub config: Vec<PathBuf>,
+    /// One setting, such as coordinator.max_attempts=2; wins over files and environment.
+    #[arg(long = "set", global = true, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Kafka brokers, HOST:PORT[,HOST:PORT...]; short for --set kafka.brokers=...
+    #[arg(long, global = true, value_name = "HOST:PORT")]
+    pub brokers: Option<String>,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run an intent and wait for the answer: in this process, or with --brokers by a running swarm.
+    Run(RunArgs),
+    /// Publish an intent and print its id.
+    Submit(IntentArgs),
+    /// Follow an intent until it ends.
+    Watch(WatchArgs),
+    /// Print the outcome of an intent that has ended.
+    Result(ResultArgs),
+    /// Cancel an intent.
+    Cancel(CancelArgs),
+    /// Work with Starling's topics.
+    Topics {
+        /// What to do with them.
+        #[command(subcommand)]
+        command: TopicsCommand,
+    },
+    /// Run all services in one process against a real broker.
+    Dev(DevArgs),
+    /// Measure.
+    Bench {
+        /// What to measure.
+        #[command(subcommand)]
+        command: BenchCommand,
+    },
+}
+
+/// An intent.
+#[derive(Debug, Args)]
+pub struct IntentArgs {
+    /// What is wanted, in words.
+    pub goal: String,
+    /// A text file that comes with it; may be given several times.
+    #[arg(long = "file", value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// Something to treat one by one; may be given several times.
+    #[arg(long = "item", value_name = "TEXT")]
+    pub items: Vec<String>,
+    /// Id of the intent; a second intent with the same id is the same intent.
+    #[arg(long)]
+    pub id: Option<String>,
+    /// Who pays.
+    #[arg(long, default_value = "default")]
+    pub tenant: String,
+    /// 0 (batch) to 9 (somebody waits).
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(i32).range(0..=9))]
+    pub priority: i32,
+    /// How to plan.
+    #[arg(long, value_enum, default_value_t = Strategy::Llm)]
+    pub strategy: Strategy,
+    /// Seconds after which the intent expires.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=604_800))]
+    pub timeout: Option<u64>,
+    /// Most tasks in the plan.
+    #[arg(long, value_parser = clap::value_parser!(i32).range(1..=100))]
+    pub max_tasks: Option<i32>,
+    /// Most attempts for one task.
+    #[arg(long, value_parser = clap::value_parser!(i32).range(1..=10))]
+    pub max_attempts: Option<i32>,
+    /// Score from 0 to 1 below which a result is tried again.
+    #[arg(long)]
+    pub min_score: Option<f64>,
+}
+
+/// How to plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Strategy {
+    /// A model writes the plan.
+    Llm,
+    /// One task, no plan.
+    Single,
+}
+
+impl Strategy {
+    /// The name on the wire.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Strategy::Llm => "llm",
+            Strategy::Single => "single",
+        }
+    }
+}
+
+/// `starling run`.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// The intent.
+    #[command(flatten)]
+    pub intent: IntentArgs,
+    /// One JSON object on stdout, nothing else.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `starling watch`.
+#[derive(Debug, Args)]
+pub struct WatchArgs {
+    /// Id of the intent.
+    pub id: String,
+    /// One JSON object on stdout at the end, nothing else.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `starling result`.
+#[derive(Debug, Args)]
+pub struct ResultArgs {
+    /// Id of the intent.
+    pub id: String,
+    /// One JSON object on stdout, nothing else.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `starling cancel`.
+#[derive(Debug, Args)]
+pub struct CancelArgs {
+    /// Id of the intent.
+    pub id: String,
+    /// Who asks.
+    #[arg(long, default_value = "default")]
+    pub tenant: String,
+    /// Why.
+    #[arg(long, default_value = "cancelled by the user")]
+    pub reason: String,
+}
+
+/// `starling topics`.
+#[derive(Debug, Subcommand)]
+pub enum TopicsCommand {
+    /// Create the topics that are missing.
+    Create,
+}
+
+/// `starling dev`.
+#[derive(Debug, Args)]
+pub struct DevArgs {
+    /// Do not create missing topics.
+    #[arg(long)]
+    pub no_topics: bool,
+}
+
+/// `starling bench`.
+#[derive(Debug, Subcommand)]
+pub enum BenchCommand {
+    /// Intents with many independent tasks: throughput.
+    Fanout(FanoutArgs),
+    /// Layers of tasks, each on all of the layer before: latency of an intent.
+    Depth(DepthArgs),
+    /// A chain of tasks with a model that answers at once: latency of a hop.
+    Hop(HopArgs),
+    /// State-log decisions against Kafka transactions over the same partitions.
+    Decision(DecisionArgs),
+}
+
+/// The bus of a bench.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum BusKind {
+    /// In this process.
+    Memory,
+    /// The broker of --brokers.
+    Kafka,
+}
+
+impl BusKind {
+    /// The name in reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            BusKind::Memory => "memory",
+            BusKind::Kafka => "kafka",
+        }
+    }
+}
+
+/// What all benches of the swarm share.
+#[derive(Clone, Debug, Args)]
+pub struct SwarmArgs {
+    /// Worker members.
+    #[arg(long, default_value_t = 4)]
+    pub workers: usize,
+    /// Slots of each worker member.
+    #[arg(long, default_value_t = 25)]
+    pub slots: usize,
+    /// The bus.
+    #[arg(long, value_enum, default_value_t = BusKind::Memory)]
+    pub bus: BusKind,
+    /// Call the model in this process instead of over HTTP.
+    #[arg(long)]
+    pub model_in_process: bool,
+    /// One JSON object on stdout, nothing else.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `starling bench fanout`.
+#[derive(Clone, Debug, Args)]
+pub struct FanoutArgs {
+    /// Intents, all submitted at once.
+    #[arg(long, default_value_t = 50)]
+    pub intents: usize,
+    /// Tasks of each intent.
+    #[arg(long, default_value_t = 100)]
+    pub tasks: usize,
+    /// Milliseconds that each model call takes.
+    #[arg(long, value_name = "MS", default_value_t = 0)]
+    pub model_latency: u64,
+    /// The swarm.
+    #[command(flatten)]
+    pub swarm: SwarmArgs,
+}
+
+/// `starling bench depth`.
+#[derive(Clone, Debug, Args)]
+pub struct DepthArgs {
+    /// Intents, one after the other.
+    #[arg(long, default_value_t = 20)]
+    pub intents: usize,
+    /// Layers.
+    #[arg(long, default_value_t = 5)]
+    pub layers: usize,
+    /// Tasks of each layer.
+    #[arg(long, default_value_t = 20)]
+    pub width: usize,
+    /// Milliseconds that each model call takes.
+    #[arg(long, value_name = "MS", default_value_t = 0)]
+    pub model_latency: u64,
+    /// The swarm.
+    #[command(flatten)]
+    pub swarm: SwarmArgs,
+}
+
+/// `starling bench hop`.
+#[derive(Clone, Debug, Args)]
+pub struct HopArgs {
+    /// Length of the chain.
+    #[arg(long, default_value_t = 50)]
+    pub tasks: usize,
+    /// Chains, one after the other.
+    #[arg(long, default_value_t = 10)]
+    pub intents: usize,
+    /// The bus.
+    #[arg(long, value_enum, default_value_t = BusKind::Memory)]
+    pub bus: BusKind,
+    /// One JSON object on stdout, nothing else.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `starling bench decision`.
+#[derive(Clone, Debug, Args)]
+pub struct DecisionArgs {
+    /// How many of each.
+    #[arg(long, default_value_t = 200)]
+    pub decisions: usize,
+    /// Partitions that the effects of one decision go to.
+    #[arg(long, default_value_t = 100)]
+    pub partitions: i32,
+    /// One JSON object on stdout, nothing else.
+    #[arg(long)]
+    pub json: bool,
+}

@@ -1,0 +1,31 @@
+//! Benches: figures of the swarm on this machine. Compare ratios within one run; machines are noisy.
+
+mod decision;
+mod depth;
+mod fanout;
+mod hop;
+mod measure;
+mod probe;
+mod stage;
+
+use crate::{args::BenchCommand, exit::CliError, session::Session};
+use std::process::ExitCode;
+
+/// Runs a bench and prints its figures.
+///
+/// # Errors
+/// It cannot run to its end.
+pub async fn run(session: &Session, command: BenchCommand) -> Result<ExitCode, CliError> {
+    let (figures, json) = match command {
+        BenchCommand::Fanout(args) => (fanout::run(session, &args).await?, args.swarm.json),
+        BenchCommand::Depth(args) => (depth::run(session, &args).await?, args.swarm.json),
+        BenchCommand::Hop(args) => (hop::run(session, &args).await?, args.json),
+        BenchCommand::Decision(args) => (decision::run(session, &args).await?, args.json),
+    };
+    if json {
+        println!("{}", figures.json());
+    } else {
+        println!("{}", figures.text());
+    }
+    Ok(ExitCode::SUCCESS)
+}

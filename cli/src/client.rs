@@ -1,0 +1,214 @@
+//! What a user's process does on the bus: publish an intent, follow it, cancel it, read its outcome.
+
+use crate::exit::CliError;
+use bytes::Bytes;
+use starling_bus::{Bus, InRecord, LogReader, OutRecord, PartitionId, ReaderEvent, StartAt};
+use starling_protocol::Codec;
+use starling_protocol::headers::headers_of;
+use starling_protocol::topic::partition_of;
+use starling_protocol::{
+    Body, Cancel, Envelope, EnvelopeId, Intent, IntentId, Outcome, Progress, Role, Tag, Timestamp, Topic,
+    TopicNames,
+};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+/// How long a publish may take before the broker counts as gone.
+const PUBLISH_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A publisher and follower of intents.
+pub struct Client {
+    bus: Arc<dyn Bus>,
+    codec: Codec,
+    names: TopicNames,
+}
+
+/// An intent to be published.
+pub struct Submission {
+    /// Its id.
+    pub id: IntentId,
+    /// What is wanted.
+    pub intent: Intent,
+    /// Who pays.
+    pub tenant: String,
+    /// How long it may take; `None` leaves it to the settings.
+    pub timeout: Option<Duration>,
+    /// Traceparent of the span that publishes it.
+    pub traceparent: Option<String>,
+}
+
+/// What a follower sees.
+#[derive(Debug)]
+pub enum Seen {
+    /// Something happened.
+    Progress(Progress),
+    /// It ended.
+    Outcome(Box<Outcome>),
+    /// All that is in the log was read and the intent has not ended.
+    Present,
+}
+
+impl Client {
+    /// A client of the installation with these topic names.
+    pub fn new(bus: Arc<dyn Bus>, names: TopicNames) -> Self {
+        Self { bus, codec: Codec::default(), names }
+    }
+
+    /// Publishes an intent to the input topic.
+    ///
+    /// # Errors
+    /// The broker is unreachable or refuses.
+    pub async fn submit(&self, submission: Submission) -> Result<(), CliError> {
+        let created_at = now();
+        let envelope = Envelope {
+            id: EnvelopeId::derive("intent", &[submission.id.as_str()]),
+            intent_id: submission.id.clone(),
+            tag: Tag::role(Role::Intake),
+            hop: 0,
+            created_at,
+            deadline: submission.timeout.map_or(Timestamp::MAX, |timeout| created_at.plus(timeout)),
+            tenant: submission.tenant,
+            body: Body::Intent(submission.intent),
+        };
+        self.publish(&Topic::Intents, &envelope, submission.traceparent.as_deref()).await
+    }
+
+    /// Asks the coordinator to cancel an intent.
+    ///
+    /// # Errors
+    /// The broker is unreachable or refuses.
+    pub async fn cancel(&self, id: &IntentId, tenant: &str, reason: &str) -> Result<(), CliError> {
+        let envelope = Envelope {
+            id: EnvelopeId::derive("cancel", &[id.as_str()]),
+            intent_id: id.clone(),
+            tag: Tag::role(Role::Coordinator).with_lane(id.as_str()),
+            hop: 0,
+            created_at: now(),
+            deadline: Timestamp::MAX,
+            tenant: tenant.to_owned(),
+            body: Body::Cancel(Cancel { reason: reason.to_owned() }),
+        };
+        self.publish(&Topic::Coordinator, &envelope, None).await
+    }
+
+    /// Follows an intent from now on, or from the beginning of the log.
+    ///
+    /// # Errors
+    /// The broker is unreachable.
+    pub async fn follow(&self, id: &IntentId, start: StartAt) -> Result<Follower, CliError> {
+        let outcomes = self.partition(&Topic::Outcomes, id).await?;
+        let progress = self.partition(&Topic::Progress, id).await?;
+        let reader = self.bus.reader().await?;
+        // `End` must mean the end as it is now, not as it is when the client gets around to asking.
+        for partition in [&outcomes, &progress] {
+            let start = match start {
+                StartAt::End => StartAt::Offset(self.bus.watermarks(partition).await?.high),
+                other => other,
+            };
+            reader.add(partition.clone(), start).await?;
+        }
+        Ok(Follower { reader, codec: self.codec.clone(), id: id.clone(), outcomes, at_end: [false; 2], ended: false })
+    }
+
+    async fn partition(&self, topic: &Topic, id: &IntentId) -> Result<PartitionId, CliError> {
+        let name = self.names.name(topic);
+        let partitions = self.bus.partitions(&name).await?;
+        Ok(PartitionId::new(name, partition_of(id.as_str(), partitions)))
+    }
+
+    async fn publish(
+        &self,
+        topic: &Topic,
+        envelope: &Envelope,
+        traceparent: Option<&str>,
+    ) -> Result<(), CliError> {
+        let to = self.partition(topic, &envelope.intent_id).await?;
+        let payload = self.codec.encode(envelope).map_err(|e| CliError::Usage(e.to_string()))?;
+        let headers = headers_of(envelope, traceparent, None)
+            .into_iter()
+            .map(|(name, value)| (name, Bytes::from(value)))
+            .collect();
+        let record = OutRecord {
+            to,
+            key: Some(Bytes::copy_from_slice(envelope.intent_id.as_str().as_bytes())),
+            headers,
+            payload: Some(payload.into()),
+        };
+        match tokio::time::timeout(PUBLISH_TIMEOUT, self.bus.send(record)).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error @ starling_bus::SendError::Refused { .. })) => Err(CliError::Usage(error.to_string())),
+            Ok(Err(error)) => Err(CliError::Unavailable(error.to_string())),
+            Err(_) => Err(CliError::Unavailable(format!(
+                "the broker did not acknowledge the intent within {} s",
+                PUBLISH_TIMEOUT.as_secs()
+            ))),
+        }
+    }
+}
+
+/// Sees what becomes of one intent.
+pub struct Follower {
+    reader: Arc<dyn LogReader>,
+    codec: Codec,
+    id: IntentId,
+    outcomes: PartitionId,
+    at_end: [bool; 2],
+    ended: bool,
+}
+
+impl Follower {
+    /// The next thing that happens; after the outcome, `None`.
+    ///
+    /// # Errors
+    /// The log cannot be read.
+    pub async fn next(&mut self) -> Result<Option<Seen>, CliError> {
+        if self.ended {
+            return Ok(None);
+        }
+        loop {
+            match self.reader.next().await {
+                ReaderEvent::Record(record) => {
+                    if let Some(seen) = self.read(&record) {
+                        self.ended = matches!(seen, Seen::Outcome(_));
+                        return Ok(Some(seen));
+                    }
+                }
+                ReaderEvent::End { at, .. } => {
+                    let was_at_end = self.at_end == [true; 2];
+                    self.at_end[usize::from(at != self.outcomes)] = true;
+                    if !was_at_end && self.at_end == [true; 2] {
+                        return Ok(Some(Seen::Present));
+                    }
+                }
+                ReaderEvent::OutOfRange { at, offset } => {
+                    return Err(CliError::Failed(format!("{at} has no record at {offset}: was the topic recreated?")));
+                }
+                ReaderEvent::Trouble(error) => tracing::warn!(%error, "reading the log"),
+            }
+        }
+    }
+
+    fn read(&self, record: &InRecord) -> Option<Seen> {
+        if record.key.as_deref().is_some_and(|key| key != self.id.as_str().as_bytes()) {
+            return None; // another intent of this partition; not worth decoding
+        }
+        let envelope: Envelope = self.codec.decode(record.value()).ok()?; // not ours to judge: the log is shared
+        if envelope.intent_id != self.id {
+            return None;
+        }
+        match envelope.body {
+            Body::Progress(progress) => Some(Seen::Progress(progress)),
+            Body::Outcome(outcome) => Some(Seen::Outcome(Box::new(outcome))),
+            _ => None,
+        }
+    }
+}
+
+/// The present time, as the protocol counts it.
+#[must_use]
+pub fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+}

@@ -1,0 +1,35 @@
+//! The commands, one file each.
+
+mod cancel;
+mod dev;
+mod result;
+mod run;
+mod submit;
+mod topics;
+mod watch;
+
+use crate::{
+    args::{Cli, Command, TopicsCommand},
+    bench,
+    exit::CliError,
+    session::Session,
+};
+use std::process::ExitCode;
+
+/// Does what the command line says.
+///
+/// # Errors
+/// See [`CliError`].
+pub async fn run(cli: Cli) -> Result<ExitCode, CliError> {
+    let session = Session::open(&cli.settings)?;
+    match cli.command {
+        Command::Run(args) => run::run(&session, args).await,
+        Command::Submit(args) => submit::submit(&session, args).await,
+        Command::Watch(args) => watch::watch(&session, args).await,
+        Command::Result(args) => result::result(&session, args).await,
+        Command::Cancel(args) => cancel::cancel(&session, args).await,
+        Command::Topics { command: TopicsCommand::Create } => topics::create(&session).await,
+        Command::Dev(args) => dev::dev(&session, args).await,
+        Command::Bench { command } => bench::run(&session, command).await,
+    }
+}

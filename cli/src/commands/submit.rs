@@ -1,0 +1,66 @@
+//! `starling submit`, and how an intent is made of arguments.
+
+use crate::{
+    args::IntentArgs,
+    client::Submission,
+    exit::CliError,
+    session::Session,
+};
+use starling_protocol::{Input, Intent, IntentId, Limits};
+use std::{path::Path, process::ExitCode, time::Duration};
+
+pub(super) async fn submit(session: &Session, args: IntentArgs) -> Result<ExitCode, CliError> {
+    let mut submission = submission(args)?;
+    let client = session.client(session.kafka().await?);
+    let span = session.spans().named("starling submit", None, &submission.id);
+    submission.traceparent = Some(span.traceparent().to_string());
+    let id = submission.id.clone();
+    client.submit(submission).await?;
+    span.end();
+    session.flush_telemetry().await;
+    println!("{id}");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Reads the files and checks what can be checked here.
+pub(super) fn submission(args: IntentArgs) -> Result<Submission, CliError> {
+    let id = match &args.id {
+        Some(id) => IntentId::parse(id).map_err(CliError::Usage)?,
+        None => IntentId::from_string(format!("{:032x}", rand::random::<u128>())),
+    };
+    if args.goal.trim().is_empty() {
+        return Err(CliError::Usage("the goal is empty: say what you want".to_owned()));
+    }
+    if args.min_score.is_some_and(|score| !(0.0..=1.0).contains(&score)) {
+        return Err(CliError::Usage("--min-score is a number from 0 to 1".to_owned()));
+    }
+    let inputs = args.files.iter().map(|path| input(path)).collect::<Result<Vec<_>, _>>()?;
+    let intent = Intent {
+        goal: args.goal,
+        strategy: args.strategy.name().to_owned(),
+        priority: args.priority,
+        limits: Limits {
+            max_tasks: args.max_tasks,
+            max_attempts: args.max_attempts,
+            min_score: args.min_score,
+        },
+        inputs,
+        items: args.items,
+    };
+    let timeout = args.timeout.map(Duration::from_secs);
+    Ok(Submission { id, intent, tenant: args.tenant, timeout, traceparent: None })
+}
+
+fn input(path: &Path) -> Result<Input, CliError> {
+    let cannot = |what: &dyn std::fmt::Display| CliError::Usage(format!("{}: {what}", path.display()));
+    let bytes = std::fs::read(path).map_err(|error| cannot(&error))?;
+    let content = String::from_utf8(bytes).map_err(|_| cannot(&"is not UTF-8 text"))?;
+    let name = path.file_name().map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into_owned());
+    let media_type = match path.extension().and_then(|e| e.to_str()) {
+        Some("csv") => "text/csv",
+        Some("json") => "application/json",
+        Some("md" | "markdown") => "text/markdown",
+        _ => "text/plain",
+    };
+    Ok(Input { name, media_type: media_type.to_owned(), content })
+}

@@ -1,0 +1,60 @@
+//! How a command ends: exit codes are part of the contract with scripts.
+
+use starling_protocol::OutcomeStatus;
+use std::process::ExitCode;
+
+/// Why a command did not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum CliError {
+    /// Wrong usage or settings: 64.
+    #[error("{0}")]
+    Usage(String),
+    /// Broker or model unreachable: 69.
+    #[error("{0}")]
+    Unavailable(String),
+    /// Anything else: 1.
+    #[error("{0}")]
+    Failed(String),
+    /// Ctrl-C: 130.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl CliError {
+    /// The process's exit code.
+    #[must_use]
+    pub fn code(&self) -> ExitCode {
+        ExitCode::from(match self {
+            CliError::Usage(_) => 64,
+            CliError::Unavailable(_) => 69,
+            CliError::Failed(_) => 1,
+            CliError::Interrupted => 130,
+        })
+    }
+}
+
+impl From<starling_bus::BusError> for CliError {
+    fn from(error: starling_bus::BusError) -> Self {
+        match error {
+            starling_bus::BusError::Unreachable { .. } => Self::Unavailable(format!(
+                "{error}; start a broker (`scripts/kafka start`) or name another with --brokers"
+            )),
+            starling_bus::BusError::NoSuchTopic { .. } => Self::Usage(error.to_string()),
+            other => Self::Failed(other.to_string()),
+        }
+    }
+}
+
+/// The exit code that tells how an intent ended.
+#[must_use]
+pub fn of_outcome(status: OutcomeStatus) -> ExitCode {
+    ExitCode::from(match status {
+        OutcomeStatus::Succeeded => 0,
+        OutcomeStatus::Partial => 2,
+        OutcomeStatus::Failed
+        | OutcomeStatus::Cancelled
+        | OutcomeStatus::Expired
+        | OutcomeStatus::OverBudget
+        | OutcomeStatus::Rejected => 1,
+    })
+}

@@ -1,0 +1,11 @@
+//! The command line of Starling, as a library: the tests use its client.
+
+pub mod args;
+pub mod bench;
+pub mod client;
+pub mod commands;
+pub mod exit;
+pub mod report;
+pub mod session;
+pub mod swarm;
+pub mod view;

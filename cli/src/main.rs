@@ -1,0 +1,29 @@
+//! `starling`
+
+use clap::Parser as _;
+use starling::{args::Cli, commands};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _ = error.print(); // nothing is left to do if stderr is closed
+            return ExitCode::from(if error.use_stderr() { 64 } else { 0 });
+        }
+    };
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("starling: cannot start: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let code = runtime.block_on(commands::run(cli)).unwrap_or_else(|error| {
+        eprintln!("starling: {error}");
+        error.code()
+    });
+    // Threads of clients whose broker is gone must not hold up the end.
+    runtime.shutdown_timeout(std::time::Duration::from_millis(500));
+    code
+}

@@ -1,0 +1,79 @@
+//! The report at the end of an intent: for people, and as JSON.
+
+use serde_json::{Value, json};
+use starling_protocol::{IntentId, Outcome, OutcomeStatus, TaskState};
+use std::fmt::Write as _;
+
+/// The JSON contract of `run --json` and `result --json`.
+#[must_use]
+pub fn json(id: &IntentId, outcome: &Outcome) -> Value {
+    let mut value = json!({ "intent_id": id.as_str() });
+    if let (Value::Object(all), Ok(Value::Object(outcome))) = (&mut value, serde_json::to_value(outcome)) {
+        all.extend(outcome);
+    }
+    value
+}
+
+/// What stands before and after everything that the offline model made.
+pub const OFFLINE_NOTICE: &str = "OFFLINE MODEL: no API key is set, so no LLM is used. The answer is made by a \
+deterministic program that only rearranges what it was given. Set OPENAI_API_KEY (and OPENAI_BASE_URL for a \
+compatible server) to use a real model.";
+
+/// The report for people, without the answer.
+#[must_use]
+pub fn text(id: &IntentId, outcome: &Outcome) -> String {
+    let mut out = String::new();
+    let o = outcome;
+    // Writing to a String cannot fail, so the results are of no interest.
+    let _ = writeln!(out, "intent    {id}  {}", o.status.name());
+    if !o.reason.is_empty() {
+        let _ = writeln!(out, "reason    {}", o.reason);
+    }
+    let _ = writeln!(
+        out,
+        "tasks     {} total, {} succeeded, {} failed",
+        o.tasks.total, o.tasks.succeeded, o.tasks.failed
+    );
+    let _ = writeln!(
+        out,
+        "model     {}{}; {} calls, {} prompt + {} completion tokens, ${:.4}",
+        o.model,
+        if o.offline { " (not an LLM)" } else { "" },
+        o.calls,
+        o.usage.prompt_tokens,
+        o.usage.completion_tokens,
+        o.cost_usd
+    );
+    let l = &o.latency_ms;
+    let _ = writeln!(out, "tasks'    p50 {}, p99 {}", duration(l.p50), duration(l.p99));
+    let _ = write!(out, "wall      {}; one after the other {}", duration(l.wall), duration(l.serial_sum));
+    if l.wall > 0 && l.serial_sum > 0 {
+        let _ = write!(out, "; {:.1} times faster", l.serial_sum as f64 / l.wall as f64);
+    }
+    out.push('\n');
+    for report in o.task_reports.iter().filter(|r| matches!(r.status, TaskState::Failed | TaskState::Skipped)) {
+        let status = if report.status == TaskState::Failed { "failed" } else { "skipped" };
+        let _ = writeln!(out, "{status:<9} {} ({} attempts): {}", report.title, report.attempts, report.error);
+    }
+    if !o.degraded.is_empty() {
+        let _ = writeln!(out, "degraded  {}", o.degraded.join("; "));
+    }
+    let _ = writeln!(out, "trace     {}", o.trace_id);
+    out
+}
+
+/// A number of milliseconds for people.
+#[must_use]
+pub fn duration(ms: i64) -> String {
+    match ms {
+        ..1_000 => format!("{ms} ms"),
+        1_000..60_000 => format!("{:.1} s", ms as f64 / 1e3),
+        _ => format!("{} min {} s", ms / 60_000, ms % 60_000 / 1_000),
+    }
+}
+
+/// Whether the outcome has an answer worth printing.
+#[must_use]
+pub fn has_answer(outcome: &Outcome) -> bool {
+    matches!(outcome.status, OutcomeStatus::Succeeded | OutcomeStatus::Partial) && !outcome.answer.is_empty()
+}

@@ -1,0 +1,83 @@
+//! What every command begins with: settings, telemetry, a bus.
+
+use crate::{args::SettingsArgs, client::Client, exit::CliError};
+use starling_bus::Bus;
+use starling_protocol::TopicNames;
+use starling_runtime::{
+    Settings,
+    process::bus_from,
+    settings::{Sources, parse_override},
+    telemetry::{self, Spans, TelemetryGuard},
+};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// One run of the command line.
+pub struct Session {
+    /// The settings.
+    pub settings: Arc<Settings>,
+    telemetry: Mutex<Option<TelemetryGuard>>,
+    spans: Spans,
+    brokers_given: bool,
+}
+
+impl Session {
+    /// Reads the settings and starts telemetry. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// Names all faults of the settings.
+    pub fn open(args: &SettingsArgs) -> Result<Self, CliError> {
+        let mut overrides = Vec::new();
+        if args.config.is_empty() && std::env::var_os("STARLING__TELEMETRY__LOG_LEVEL").is_none() {
+            // A person who asks for an answer does not want the log of a service around it.
+            overrides.push(("telemetry.log_level".to_owned(), "warn".to_owned()));
+        }
+        for text in &args.set {
+            overrides.push(parse_override(text).map_err(CliError::Usage)?);
+        }
+        if let Some(brokers) = &args.brokers {
+            overrides.push(("kafka.brokers".to_owned(), brokers.clone()));
+        }
+        let sources = Sources::of_process(args.config.clone(), overrides);
+        let settings = Settings::load(&sources).map_err(|error| CliError::Usage(error.to_string()))?;
+        let process = format!("cli-{}", std::process::id());
+        let guard = telemetry::init(&settings.telemetry, "cli", &process)
+            .map_err(|error| CliError::Usage(error.to_string()))?;
+        Ok(Self {
+            settings: Arc::new(settings),
+            spans: guard.spans(),
+            telemetry: Mutex::new(Some(guard)),
+            brokers_given: args.brokers.is_some(),
+        })
+    }
+
+    /// Whether a broker was named on the command line.
+    pub fn brokers_given(&self) -> bool {
+        self.brokers_given
+    }
+
+    /// The Kafka of the settings.
+    ///
+    /// # Errors
+    /// No broker answers.
+    pub async fn kafka(&self) -> Result<Arc<dyn Bus>, CliError> {
+        Ok(bus_from(&self.settings).await?)
+    }
+
+    /// A publisher and follower on that bus.
+    pub fn client(&self, bus: Arc<dyn Bus>) -> Client {
+        Client::new(bus, TopicNames::new(self.settings.topics.prefix.as_str()))
+    }
+
+    /// Starts spans.
+    pub fn spans(&self) -> &Spans {
+        &self.spans
+    }
+
+    /// Exports the spans that wait. The last thing that a command does.
+    pub async fn flush_telemetry(&self) {
+        let guard = self.telemetry.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(guard) = guard {
+            guard.shutdown().await;
+        }
+    }
+}

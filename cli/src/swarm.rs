@@ -1,0 +1,158 @@
+//! All services in this process: on the bus in memory for `run`, on a real broker for `dev`.
+
+use crate::{exit::CliError, session::Session};
+use starling_agents::AgentCatalogue;
+use starling_bus::{Bus, MemoryBus, MemoryOptions};
+use starling_llm::Model;
+use starling_protocol::fleet::FleetBeat;
+use starling_runtime::{
+    Clock, Node, NodeParts, Settings, parallel::ProcessorError, telemetry::Spans, topics::topic_specs,
+};
+use starling_service::{model_from, traced};
+use std::{sync::Arc, time::Duration};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// How long the services may take to be ready.
+const READY: Duration = Duration::from_secs(60);
+/// How long what was sent may take to be acknowledged at the end.
+const FLUSH: Duration = Duration::from_secs(5);
+
+/// How many of what, beside what the settings say.
+pub struct Shape {
+    /// Members of the worker group.
+    pub workers: usize,
+    /// The model; `None` takes the one of the settings.
+    pub model: Option<Arc<dyn Model>>,
+}
+
+/// The services of one process.
+pub struct Swarm {
+    node: Node,
+    model: Arc<dyn Model>,
+    workers: usize,
+    services: JoinSet<Result<(), ProcessorError>>,
+}
+
+impl Swarm {
+    /// A swarm on a bus of its own, in memory: what a newcomer runs.
+    ///
+    /// # Errors
+    /// The settings do not fit, for example a model endpoint that is no address.
+    pub async fn embedded(session: &Session) -> Result<Self, CliError> {
+        let bus = MemoryBus::new(MemoryOptions::default());
+        bus.create_topics(&topic_specs(&session.settings.topics)).await?;
+        Self::on(session, bus).await
+    }
+
+    /// A swarm on a bus that has the topics.
+    ///
+    /// # Errors
+    /// The settings do not fit, topics are missing, or the broker is unreachable.
+    pub async fn on(session: &Session, bus: Arc<dyn Bus>) -> Result<Self, CliError> {
+        let shape = Shape { workers: 1, model: None };
+        Self::start(session.settings.clone(), bus, session.spans().clone(), shape).await
+    }
+
+    /// Starts a swarm of that shape.
+    ///
+    /// # Errors
+    /// As for [`Swarm::on`].
+    pub async fn start(
+        settings: Arc<Settings>,
+        bus: Arc<dyn Bus>,
+        spans: Spans,
+        shape: Shape,
+    ) -> Result<Self, CliError> {
+        let usage = |error: &dyn std::fmt::Display| CliError::Usage(error.to_string());
+        let catalogue =
+            Arc::new(AgentCatalogue::load(settings.agents_dir.as_deref()).map_err(|error| usage(&error))?);
+        let parts = NodeParts {
+            spans,
+            clock: Clock::system(),
+            process: format!("starling-{:08x}", rand::random::<u32>()).into(),
+            shutdown: CancellationToken::new(),
+        };
+        let node = Node::connect(settings.clone(), bus, parts).await?;
+        let model = match shape.model {
+            Some(model) => model,
+            None => model_from(&settings.model).map_err(|error| usage(&error))?,
+        };
+        let model = traced(model, &node);
+        let mut services = JoinSet::new();
+        services.spawn(starling_planner::serve(node.clone(), model.clone(), catalogue.clone()));
+        services.spawn(starling_critic::serve(node.clone(), model.clone(), catalogue.clone()));
+        for member in 0..shape.workers {
+            // A member of its own to the group and to the fleet, though of the same process.
+            let process = if member == 0 { node.process.clone() } else { format!("{}-{member}", node.process).into() };
+            let member = Node { process, ..node.clone() };
+            services.spawn(starling_worker::serve(member, model.clone(), catalogue.clone(), None));
+        }
+        Ok(Self { node, model, workers: shape.workers, services })
+    }
+
+    /// The bus that the swarm is on.
+    #[must_use]
+    pub fn bus(&self) -> Arc<dyn Bus> {
+        self.node.bus.clone()
+    }
+
+    /// Whether the offline model, which is no LLM, does the work.
+    #[must_use]
+    pub fn is_offline(&self) -> bool {
+        self.model.info().offline
+    }
+
+    /// Waits until every worker member has told the fleet which partitions it has.
+    ///
+    /// # Errors
+    /// It takes too long.
+    pub async fn ready(&self) -> Result<(), CliError> {
+        let mut beats = self.node.fleet.beats();
+        let all = |beats: &Arc<Vec<FleetBeat>>| {
+            beats.iter().filter(|beat| beat.role == "worker" && !beat.partitions.is_empty()).count() >= self.workers
+        };
+        match tokio::time::timeout(READY, beats.wait_for(all)).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(_)) | Err(_) => Err(CliError::Failed(format!(
+                "{} workers have not all got partitions within {} s",
+                self.workers,
+                READY.as_secs()
+            ))),
+        }
+    }
+
+    /// Runs until a service fails or somebody presses Ctrl-C or sends SIGTERM.
+    ///
+    /// # Errors
+    /// A service failed.
+    pub async fn run_until_interrupted(mut self) -> Result<(), CliError> {
+        let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
+            .map_err(|error| CliError::Failed(error.to_string()))?;
+        let ended = tokio::select! {
+            ended = self.services.join_next() => ended,
+            _ = tokio::signal::ctrl_c() => None,
+            _ = terminate.recv() => None,
+        };
+        self.stop().await;
+        match ended {
+            Some(Ok(Err(error))) => Err(CliError::Failed(error.to_string())),
+            Some(Err(error)) => Err(CliError::Failed(format!("a service broke: {error}"))),
+            Some(Ok(Ok(()))) | None => Ok(()),
+        }
+    }
+
+    /// Stops in order: services, farewell, what was sent.
+    pub async fn stop(mut self) {
+        self.node.shutdown.cancel();
+        while let Some(ended) = self.services.join_next().await {
+            match ended {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::warn!(%error, "a service ended with an error"),
+                Err(error) => tracing::warn!(%error, "a service broke"),
+            }
+        }
+        self.node.leave().await;
+        self.node.bus.flush(FLUSH).await;
+    }
+}

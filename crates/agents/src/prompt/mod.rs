@@ -1,0 +1,12 @@
+//! From an agent and what it is asked for to a conversation. Pure: the same question gives the same bytes.
+
+mod budget;
+mod compose;
+mod section;
+
+pub use budget::PromptBudget;
+pub use compose::{
+    EarlierAttempt, JudgePrompt, PlanPrompt, SynthesisPrompt, TaskOutput, WorkPrompt, judge_messages,
+    plan_messages, synthesis_messages, work_messages,
+};
+pub use section::escape;

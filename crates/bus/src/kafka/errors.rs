@@ -1,0 +1,87 @@
+//! librdkafka's errors, sorted by the reaction that they call for.
+
+use crate::{BusError, CommitError, SendError};
+use rdkafka::{
+    error::{KafkaError, RDKafkaErrorCode as Code},
+    types::RDKafkaErrorCode,
+};
+
+pub(super) fn code_of(error: &KafkaError) -> Option<RDKafkaErrorCode> {
+    match error {
+        KafkaError::AdminOp(code) => Some(*code),
+        other => other.rdkafka_error_code(),
+    }
+}
+
+pub(super) fn send_error(to: String, error: &KafkaError) -> SendError {
+    let reason = error.to_string();
+    match code_of(error) {
+        Some(
+            Code::MessageSizeTooLarge
+            | Code::InvalidMessageSize
+            | Code::InvalidRecord
+            | Code::InvalidTopic
+            | Code::TopicAuthorizationFailed
+            | Code::ClusterAuthorizationFailed
+            | Code::UnknownTopicOrPartition
+            | Code::UnknownTopic
+            | Code::UnknownPartition
+            | Code::MessageBatchTooLarge
+            | Code::PolicyViolation,
+        ) => SendError::Refused { to, reason },
+        Some(Code::QueueFull | Code::PurgeQueue) => SendError::NotSent { to, reason },
+        _ => SendError::Unknown { to, reason },
+    }
+}
+
+pub(super) fn commit_error(error: &KafkaError) -> CommitError {
+    let reason = error.to_string();
+    match code_of(error) {
+        Some(
+            Code::UnknownMemberId
+            | Code::IllegalGeneration
+            | Code::FencedInstanceId
+            | Code::FencedMemberEpoch
+            | Code::StaleMemberEpoch
+            | Code::AssignmentLost,
+        ) => CommitError::Fenced(reason),
+        Some(Code::OffsetMetadataTooLarge) => CommitError::MetadataTooLarge(reason),
+        _ => CommitError::Retry(reason),
+    }
+}
+
+pub(super) fn bus_error(brokers: &str, error: &KafkaError) -> BusError {
+    let reason = error.to_string();
+    match code_of(error) {
+        Some(
+            Code::BrokerTransportFailure
+            | Code::AllBrokersDown
+            | Code::OperationTimedOut
+            | Code::RequestTimedOut
+            | Code::Resolve
+            | Code::BrokerNotAvailable
+            | Code::WaitingForCoordinator
+            | Code::CoordinatorNotAvailable
+            | Code::CoordinatorLoadInProgress,
+        ) => BusError::Unreachable { brokers: brokers.to_owned(), reason },
+        Some(
+            Code::TopicAuthorizationFailed
+            | Code::GroupAuthorizationFailed
+            | Code::ClusterAuthorizationFailed
+            | Code::InvalidReplicationFactor
+            | Code::InvalidPartitions
+            | Code::InvalidConfig
+            | Code::InvalidTopic
+            | Code::PolicyViolation
+            | Code::Authentication
+            | Code::OffsetOutOfRange
+            | Code::UnsupportedVersion,
+        ) => BusError::Refused(reason),
+        Some(Code::Fatal | Code::FencedInstanceId) => BusError::Fatal(reason),
+        _ => match error {
+            KafkaError::ClientConfig(..) | KafkaError::ClientCreation(_) => BusError::Refused(reason),
+            KafkaError::MessageConsumptionFatal(_) => BusError::Fatal(reason),
+            _ => BusError::Retry(reason),
+        },
+    }
+}

@@ -1,0 +1,194 @@
+//! Sending.
+
+use super::{KafkaOptions, context, errors::send_error};
+use crate::{BusError, Delivered, DeliveryFuture, OutRecord, SendError};
+use futures::FutureExt;
+use rdkafka::{
+    ClientContext, Message,
+    config::{FromClientConfigAndContext, RDKafkaLogLevel},
+    error::{KafkaError, RDKafkaErrorCode},
+    message::{Header, OwnedHeaders},
+    producer::{BaseRecord, DeliveryResult, Producer, ProducerContext, ThreadedProducer},
+};
+use std::{
+    future::ready,
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+use tokio::{
+    sync::{Notify, oneshot},
+    time::timeout,
+};
+
+type Answer = oneshot::Sender<Result<Delivered, SendError>>;
+type Client = ThreadedProducer<Deliveries>;
+
+/// An idempotent producer that survives fatal errors of its client by making another one.
+pub(super) struct Sender {
+    options: KafkaOptions,
+    client: RwLock<Arc<Live>>,
+    outstanding: Arc<Outstanding>,
+}
+
+struct Live {
+    client: Client,
+    broken: Arc<AtomicBool>,
+}
+
+#[derive(Default)]
+struct Outstanding {
+    count: AtomicUsize,
+    none_left: Notify,
+}
+
+impl Outstanding {
+    fn one_less(&self) {
+        if self.count.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.none_left.notify_waiters();
+        }
+    }
+}
+
+impl Sender {
+    pub(super) fn new(options: KafkaOptions) -> Result<Self, BusError> {
+        let outstanding = Arc::new(Outstanding::default());
+        let client = RwLock::new(Arc::new(Live::new(&options, &outstanding)?));
+        Ok(Self { options, client, outstanding })
+    }
+
+    pub(super) fn send(&self, record: OutRecord) -> DeliveryFuture {
+        let live = self.live();
+        let (answer, answered) = oneshot::channel();
+        let mut headers = OwnedHeaders::new_with_capacity(record.headers.len());
+        for (key, value) in &record.headers {
+            headers = headers.insert(Header { key, value: Some(value.as_ref()) });
+        }
+        let mut out = BaseRecord::with_opaque_to(&record.to.topic, Box::new(answer))
+            .partition(record.to.partition)
+            .headers(headers);
+        out.key = record.key.as_deref();
+        out.payload = record.payload.as_deref();
+        self.outstanding.count.fetch_add(1, Ordering::AcqRel);
+        match live.client.send(out) {
+            Ok(()) => {
+                let to = record.to;
+                answered
+                    .map(move |result| {
+                        let gone = "the client ended before the answer came".to_owned();
+                        result.unwrap_or_else(|_| Err(SendError::Unknown { to: to.to_string(), reason: gone }))
+                    })
+                    .boxed()
+            }
+            Err((error, _)) => {
+                self.outstanding.one_less();
+                if is_fatal(&error) {
+                    live.broken.store(true, Ordering::Release);
+                    let reason = "the producer had failed; the next record gets a new one".to_owned();
+                    return ready(Err(SendError::NotSent { to: record.to.to_string(), reason })).boxed();
+                }
+                ready(Err(send_error(record.to.to_string(), &error))).boxed()
+            }
+        }
+    }
+
+    pub(super) async fn flush(&self, within: Duration) {
+        let drained = async {
+            loop {
+                let none_left = self.outstanding.none_left.notified();
+                tokio::pin!(none_left);
+                none_left.as_mut().enable();
+                if self.outstanding.count.load(Ordering::Acquire) == 0 {
+                    return;
+                }
+                none_left.await;
+            }
+        };
+        let _ = timeout(within, drained).await; // the bound is the caller's wish
+    }
+
+    /// The client that works; a broken one is replaced first.
+    fn live(&self) -> Arc<Live> {
+        let live = self.client.read().unwrap_or_else(PoisonError::into_inner).clone();
+        if !live.broken.load(Ordering::Acquire) {
+            return live;
+        }
+        let mut slot = self.client.write().unwrap_or_else(PoisonError::into_inner);
+        if slot.broken.load(Ordering::Acquire) {
+            match Live::new(&self.options, &self.outstanding) {
+                Ok(fresh) => {
+                    *slot = Arc::new(fresh);
+                }
+                Err(error) => tracing::error!(%error, "no new producer could be made"),
+            }
+        }
+        slot.clone()
+    }
+}
+
+impl Live {
+    fn new(options: &KafkaOptions, outstanding: &Arc<Outstanding>) -> Result<Self, BusError> {
+        let broken = Arc::new(AtomicBool::new(false));
+        let context = Deliveries { broken: broken.clone(), outstanding: outstanding.clone() };
+        let client = Client::from_config_and_context(&options.producer(), context)
+            .map_err(|error| super::errors::bus_error(&options.brokers, &error))?;
+        Ok(Self { client, broken })
+    }
+}
+
+/// Answers senders from librdkafka's delivery reports.
+struct Deliveries {
+    broken: Arc<AtomicBool>,
+    outstanding: Arc<Outstanding>,
+}
+
+impl ClientContext for Deliveries {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        context::log(level, facility, message);
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        if is_fatal(&error) {
+            tracing::warn!(%error, reason, "the producer failed for good and will be replaced");
+            self.broken.store(true, Ordering::Release);
+        } else {
+            tracing::debug!(target: "librdkafka", %error, reason);
+        }
+    }
+}
+
+impl ProducerContext for Deliveries {
+    type DeliveryOpaque = Box<Answer>;
+
+    fn delivery(&self, result: &DeliveryResult<'_>, answer: Box<Answer>) {
+        let answered = match result {
+            Ok(message) => Ok(Delivered { offset: Some(message.offset()).filter(|offset| *offset >= 0) }),
+            Err((error, message)) => {
+                if is_fatal(error) {
+                    self.broken.store(true, Ordering::Release);
+                }
+                Err(send_error(format!("{}[{}]", message.topic(), message.partition()), error))
+            }
+        };
+        let _ = answer.send(answered); // the sender may not care
+        self.outstanding.one_less();
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        let records = self.client.in_flight_count();
+        if records > 0 {
+            tracing::warn!(records, "unacknowledged records are dropped with their producer; flush first");
+        }
+        let client = self.client.clone();
+        thread::spawn(move || drop(client)); // waits for its thread, which this one may not
+    }
+}
+
+fn is_fatal(error: &KafkaError) -> bool {
+    error.rdkafka_error_code() == Some(RDKafkaErrorCode::Fatal)
+}

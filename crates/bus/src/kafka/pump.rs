@@ -1,0 +1,473 @@
+//! The thread that polls one consumer, always.
+//!
+//! Everything that touches the consumer happens here, commits excepted; so no event of a partition that
+//! was removed or revoked can slip through, and a rebalance is served whatever the application does.
+//! The thread sleeps until librdkafka or a caller unparks it; the watchdog covers a lost wake-up.
+
+use super::{
+    book::Book,
+    context::log,
+    convert::{decode, list_of},
+    errors::{bus_error, code_of},
+    handover::Handover,
+    rebalance,
+    wait::wait_within,
+};
+use crate::{BusError, Deliver, GroupEvent, PartitionId, RevokeAck, StartAt};
+use rdkafka::{
+    ClientContext, Message, Offset, TopicPartitionList,
+    config::RDKafkaLogLevel,
+    consumer::{BaseConsumer, Consumer, ConsumerContext},
+    error::{KafkaError, RDKafkaErrorCode},
+    message::BorrowedMessage,
+    types::RDKafkaRespErr,
+};
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+use tokio::sync::oneshot;
+
+pub(super) type PumpConsumer = BaseConsumer<PumpContext>;
+
+/// How long a lost wake-up can go unnoticed.
+const WATCHDOG: Duration = Duration::from_millis(100);
+/// How long a full hand-over is waited for before the partitions are paused. Shorter than any session.
+const PATIENCE: Duration = Duration::from_millis(50);
+/// Events taken between two looks at the commands.
+const BATCH: usize = 256;
+/// How long to ask whether the brokers are there before the consumer is closed in the orderly way.
+pub(super) const PROBE: Duration = Duration::from_secs(1);
+
+/// What the callers and the thread share.
+pub(super) struct Shared {
+    pub(super) handover: Handover,
+    pub(super) deliver: Deliver,
+    pub(super) revoke_timeout: Duration,
+    pub(super) request_timeout: Duration,
+    pub(super) brokers: String,
+    /// What to ask for to see whether the brokers are there.
+    pub(super) probe: Probe,
+    book: Mutex<Book>,
+    commands: Mutex<VecDeque<Command>>,
+    /// Something was served in a poll that returned nothing: there may be more.
+    pub(super) served: AtomicBool,
+    /// The last words of librdkafka about an error: its structured form lacks offsets.
+    last_words: Mutex<String>,
+    /// Leaving: the application has let everything go already.
+    pub(super) leaving: AtomicBool,
+}
+
+/// How to see whether a consumer can be closed in the orderly way.
+pub(super) enum Probe {
+    /// The group's coordinator answers about this topic.
+    Coordinator(String),
+    /// Any broker answers.
+    Broker,
+}
+
+pub(super) enum Command {
+    Add(PartitionId, StartAt, oneshot::Sender<Result<(), BusError>>),
+    Remove(PartitionId, oneshot::Sender<()>),
+    /// Orderly, until the instant.
+    Leave(Instant),
+    /// Nobody listens any more.
+    Abandon,
+}
+
+impl Shared {
+    pub(super) fn new(
+        queue: usize,
+        deliver: Deliver,
+        revoke_timeout: Duration,
+        request_timeout: Duration,
+        brokers: String,
+        probe: Probe,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            handover: Handover::new(queue),
+            deliver,
+            revoke_timeout,
+            request_timeout,
+            brokers,
+            probe,
+            book: Mutex::new(Book::default()),
+            commands: Mutex::new(VecDeque::new()),
+            served: AtomicBool::new(false),
+            last_words: Mutex::new(String::new()),
+            leaving: AtomicBool::new(false),
+        })
+    }
+
+    pub(super) fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn command(&self, command: Command) {
+        self.commands.lock().unwrap_or_else(PoisonError::into_inner).push_back(command);
+        self.wake();
+    }
+
+    pub(super) fn want_paused(&self, partitions: &[PartitionId], paused: bool) {
+        self.book().want_paused(partitions, paused);
+        self.wake();
+    }
+
+    fn wake(&self) {
+        if let Some(pump) = self.handover.pump.get() {
+            pump.unpark();
+        }
+    }
+
+    /// Takes back everything of these partitions that was not heard yet.
+    pub(super) fn retract(&self, partitions: &[PartitionId]) {
+        self.handover.purge(|at| partitions.contains(at));
+        let mut book = self.book();
+        for at in partitions {
+            book.remove(at);
+        }
+    }
+
+    /// Tells the application to let go, and waits until it has or must have.
+    pub(super) fn revoke(&self, partitions: Vec<PartitionId>, within: Duration) {
+        let (acknowledge, acknowledged) = oneshot::channel();
+        self.handover.put(GroupEvent::Revoked(partitions, RevokeAck(Some(acknowledge))));
+        if wait_within(acknowledged, within).is_none() {
+            tracing::warn!(?within, "a revocation was not acknowledged in time; the partitions go anyway");
+        }
+    }
+
+    fn last_words(&self) -> String {
+        self.last_words.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// The context of a polled consumer.
+pub(super) struct PumpContext(pub(super) Arc<Shared>);
+
+impl ClientContext for PumpContext {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        self.0.served.store(true, Ordering::Relaxed);
+        log(level, facility, message);
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        let mut last = self.0.last_words.lock().unwrap_or_else(PoisonError::into_inner);
+        last.clear();
+        last.push_str(reason);
+        drop(last);
+        tracing::trace!(target: "librdkafka", %error, reason);
+    }
+}
+
+impl ConsumerContext for PumpContext {
+    fn rebalance(&self, consumer: &BaseConsumer<Self>, what: RDKafkaRespErr, list: &mut TopicPartitionList) {
+        self.0.served.store(true, Ordering::Relaxed);
+        rebalance::serve(&self.0, consumer, what, list);
+    }
+}
+
+/// The loop. Returns when it was told to end; the consumer is closed then, or left to leak.
+pub(super) fn run(consumer: Arc<PumpConsumer>, shared: &Shared, release: impl FnOnce()) {
+    let pump = Pump { consumer: &consumer, shared };
+    let orderly = pump.run();
+    release();
+    end(consumer, orderly);
+    shared.handover.put(GroupEvent::Closed);
+}
+
+/// Drops the consumer if that is safe. Closing while the brokers are away can hang or crash inside
+/// librdkafka, and a commit that hangs may still use it: then it is leaked on purpose, once for each
+/// consumer that could not leave; the group finds out by the session timeout.
+fn end(consumer: Arc<PumpConsumer>, orderly: bool) {
+    let deadline = Instant::now() + Duration::from_secs(1);
+    while orderly && Arc::strong_count(&consumer) > 1 && Instant::now() < deadline {
+        thread::park_timeout(Duration::from_millis(5));
+    }
+    match Arc::try_unwrap(consumer) {
+        Ok(consumer) if orderly => drop(consumer),
+        Ok(consumer) => std::mem::forget(consumer),
+        Err(shared) => std::mem::forget(shared),
+    }
+}
+
+struct Pump<'a> {
+    consumer: &'a PumpConsumer,
+    shared: &'a Shared,
+}
+
+impl Pump<'_> {
+    fn run(&self) -> bool {
+        loop {
+            while let Some(command) = self.next_command() {
+                match command {
+                    Command::Add(at, start, done) => {
+                        let _ = done.send(self.add(at, start)); // the caller may have gone
+                    }
+                    Command::Remove(at, done) => {
+                        self.remove(&at);
+                        let _ = done.send(());
+                    }
+                    Command::Leave(deadline) => return self.leave(deadline),
+                    Command::Abandon => {
+                        self.shared.leaving.store(true, Ordering::Relaxed);
+                        return self.close(Instant::now() + self.shared.request_timeout);
+                    }
+                }
+            }
+            self.apply_pauses();
+            self.relieve();
+            if !self.poll_batch() {
+                thread::park_timeout(WATCHDOG);
+            }
+        }
+    }
+
+    fn next_command(&self) -> Option<Command> {
+        self.shared.commands.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    }
+
+    /// Takes what is there; false if nothing was left.
+    fn poll_batch(&self) -> bool {
+        for _ in 0..BATCH {
+            match self.consumer.poll(Duration::ZERO) {
+                Some(Ok(message)) => self.deliver(&message),
+                Some(Err(error)) => self.complain(&error),
+                None if self.shared.served.swap(false, Ordering::Relaxed) => {}
+                None => return false,
+            }
+        }
+        true
+    }
+
+    fn deliver(&self, message: &BorrowedMessage<'_>) {
+        let mut book = self.shared.book();
+        let came = book.came(message.topic(), message.partition(), message.offset());
+        let Some(at) = came.filter(|_| self.shared.deliver == Deliver::Records) else { return };
+        let record = decode(message, at);
+        if book.throttled {
+            let at = record.at.clone();
+            book.in_hand.push_back(GroupEvent::Record(record));
+            drop(book);
+            self.tell("pause", &[at], |list| self.consumer.pause(list));
+            return;
+        }
+        drop(book);
+        if let Err(record) = self.shared.handover.put_record(record, PATIENCE) {
+            let mut book = self.shared.book();
+            book.in_hand.push_back(GroupEvent::Record(record));
+            book.throttled = true;
+            let running = book.running();
+            drop(book);
+            self.tell("pause", &running, |list| self.consumer.pause(list));
+        }
+    }
+
+    /// After the queue was full: hands over what is in hand and lets the partitions run again.
+    fn relieve(&self) {
+        if !self.shared.book().throttled || !self.shared.handover.has_room() {
+            return;
+        }
+        loop {
+            let Some(event) = self.shared.book().in_hand.pop_front() else { break };
+            let GroupEvent::Record(record) = event else {
+                self.shared.handover.put(event);
+                continue;
+            };
+            if let Err(record) = self.shared.handover.put_record(record, Duration::ZERO) {
+                self.shared.book().in_hand.push_front(GroupEvent::Record(record));
+                return;
+            }
+        }
+        let mut book = self.shared.book();
+        book.throttled = false;
+        let running = book.running();
+        drop(book);
+        self.tell("resume", &running, |list| self.consumer.resume(list));
+    }
+
+    /// Hands over an event that must not overtake the records in hand.
+    fn emit(&self, event: GroupEvent) {
+        let mut book = self.shared.book();
+        if book.throttled {
+            book.in_hand.push_back(event);
+        } else {
+            drop(book);
+            self.shared.handover.put(event);
+        }
+    }
+
+    fn apply_pauses(&self) {
+        let (pause, resume) = self.shared.book().take_changes();
+        self.tell("pause", &pause, |list| self.consumer.pause(list));
+        self.tell("resume", &resume, |list| self.consumer.resume(list));
+    }
+
+    fn tell(
+        &self,
+        what: &str,
+        partitions: &[PartitionId],
+        act: impl FnOnce(&TopicPartitionList) -> Result<(), KafkaError>,
+    ) {
+        if partitions.is_empty() {
+            return;
+        }
+        if let Err(error) = act(&list_of(partitions)) {
+            self.emit(GroupEvent::Trouble(BusError::Retry(format!("cannot {what} {partitions:?}: {error}"))));
+        }
+    }
+
+    fn complain(&self, error: &KafkaError) {
+        match error {
+            KafkaError::PartitionEOF(partition) => self.end_reached(*partition),
+            KafkaError::MessageConsumptionFatal(_) => {
+                let partitions = self.shared.book().all();
+                self.shared.retract(&partitions);
+                if !partitions.is_empty() {
+                    self.shared.handover.put(GroupEvent::Lost(partitions));
+                }
+                let reason = format!("{error}: {}", self.shared.last_words());
+                self.shared.handover.put(GroupEvent::Fatal(BusError::Fatal(reason)));
+            }
+            _ => match code_of(error) {
+                Some(RDKafkaErrorCode::AutoOffsetReset | RDKafkaErrorCode::OffsetOutOfRange) => self.check_ranges(),
+                _ => self.shared.handover.put(GroupEvent::Trouble(bus_error(&self.shared.brokers, error))),
+            },
+        }
+    }
+
+    /// librdkafka names the partition by its number only. If several topics have it, ask where they end.
+    fn end_reached(&self, partition: i32) {
+        if self.shared.deliver == Deliver::AssignmentOnly {
+            return;
+        }
+        let candidates = self.shared.book().numbered(partition);
+        if let [(at, place)] = candidates.as_slice() {
+            if let Some(next_offset) = offset_in(&self.shared.last_words()).or(place.position) {
+                self.emit(GroupEvent::End { at: at.clone(), next_offset });
+            }
+            return;
+        }
+        for (at, place) in candidates {
+            if let Some((low, high)) = self.watermarks(&at)
+                && place.position.unwrap_or(low) >= high
+            {
+                self.emit(GroupEvent::End { at, next_offset: high });
+            }
+        }
+    }
+
+    /// Some partition's offset is not there; librdkafka does not say whose. It has stopped fetching it.
+    fn check_ranges(&self) {
+        if self.shared.deliver == Deliver::AssignmentOnly {
+            return;
+        }
+        let places = self.shared.book().places();
+        let mut found = false;
+        for (at, offset) in places.iter().filter_map(|(at, place)| Some((at, place.position?))) {
+            if self.watermarks(at).is_some_and(|(low, high)| offset < low || offset > high) {
+                self.shared.book().stop(at);
+                self.emit(GroupEvent::OutOfRange { at: at.clone(), offset });
+                found = true;
+            }
+        }
+        if !found {
+            // The log has moved meanwhile: go to where each one is and see again.
+            for (at, place) in places.iter().filter(|(_, place)| !place.stopped) {
+                let to = place.position.map_or(Offset::Beginning, Offset::Offset);
+                if let Err(error) = self.consumer.seek(&at.topic, at.partition, to, self.shared.request_timeout) {
+                    let reason = format!("cannot go to {to:?} of {at}: {error}");
+                    self.emit(GroupEvent::Trouble(BusError::Retry(reason)));
+                }
+            }
+        }
+    }
+
+    fn watermarks(&self, at: &PartitionId) -> Option<(i64, i64)> {
+        self.consumer.fetch_watermarks(&at.topic, at.partition, self.shared.request_timeout).ok()
+    }
+
+    fn add(&self, at: PartitionId, start: StartAt) -> Result<(), BusError> {
+        self.remove(&at);
+        let (offset, position) = match start {
+            StartAt::Beginning => (Offset::Beginning, None),
+            StartAt::End => (Offset::End, None),
+            StartAt::Offset(offset) => (Offset::Offset(offset), Some(offset)),
+        };
+        let mut list = TopicPartitionList::with_capacity(1);
+        let refused = |error: KafkaError| BusError::Refused(format!("cannot read {at} from {start:?}: {error}"));
+        list.add_partition_offset(&at.topic, at.partition, offset).map_err(refused)?;
+        self.consumer.incremental_assign(&list).map_err(refused)?;
+        let mut book = self.shared.book();
+        book.insert(at.clone(), position);
+        let throttled = book.throttled;
+        drop(book);
+        if throttled {
+            self.tell("pause", &[at], |list| self.consumer.pause(list));
+        }
+        Ok(())
+    }
+
+    fn remove(&self, at: &PartitionId) {
+        if !self.shared.book().contains(at) {
+            return;
+        }
+        self.shared.retract(std::slice::from_ref(at));
+        self.tell("stop reading", std::slice::from_ref(at), |list| self.consumer.incremental_unassign(list));
+    }
+
+    fn leave(&self, deadline: Instant) -> bool {
+        let partitions = self.shared.book().all();
+        if !partitions.is_empty() {
+            self.shared.handover.purge(|at| partitions.contains(at));
+            let left = deadline.saturating_duration_since(Instant::now());
+            self.shared.revoke(partitions.clone(), self.shared.revoke_timeout.min(left));
+            self.shared.retract(&partitions);
+        }
+        self.shared.leaving.store(true, Ordering::Relaxed);
+        self.close(deadline)
+    }
+
+    /// Leaves the group; false if that cannot be done in time.
+    fn close(&self, deadline: Instant) -> bool {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let answered = match &self.shared.probe {
+            Probe::Coordinator(topic) => {
+                let list = list_of(&[PartitionId::new(topic.as_str(), 0)]);
+                self.consumer.committed_offsets(list, left.min(PROBE)).is_ok()
+            }
+            Probe::Broker => broker_answers(self.consumer, left.min(PROBE)),
+        };
+        if !answered || left.is_zero() {
+            return false;
+        }
+        if self.consumer.close_queue().is_err() {
+            return self.consumer.closed();
+        }
+        while !self.consumer.closed() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            drop(self.consumer.poll(left.min(Duration::from_millis(20))));
+        }
+        true
+    }
+}
+
+/// Whether any broker is there: before a consumer is closed, see [`end`].
+pub(super) fn broker_answers<C: ConsumerContext>(consumer: &BaseConsumer<C>, within: Duration) -> bool {
+    // The name does not matter: that it is unknown is an answer too.
+    consumer.fetch_metadata(Some("starling-reader"), within).is_ok()
+}
+
+/// The offset in librdkafka's sentence about a partition's end, which has it nowhere else.
+fn offset_in(words: &str) -> Option<i64> {
+    let (_, rest) = words.split_once("at offset ")?;
+    rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+}

@@ -1,0 +1,86 @@
+//! What every bus promises, checked on each of them.
+//!
+//! The Kafka half needs a broker: `make test` brings one up and names it in `STARLING_TEST_BROKERS`. With
+//! `STARLING_TEST_MEMORY_ONLY=1` that half is left out.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod groups;
+mod logs;
+mod world;
+
+use world::World;
+
+macro_rules! contract {
+    ($($suite:ident::$case:ident)*) => {
+        mod memory {
+            use super::*;
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() {
+                $suite::$case(World::memory()).await;
+            })*
+        }
+
+        mod kafka {
+            use super::*;
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() {
+                if let Some(world) = World::kafka() {
+                    $suite::$case(world).await;
+                }
+            })*
+        }
+    };
+}
+
+contract! {
+    logs::order_and_content_are_kept
+    logs::a_record_too_large_is_refused_and_the_next_is_taken
+    logs::a_full_queue_does_not_take_more
+    logs::single_records_are_read_in_the_order_asked_for
+    logs::trimmed_records_are_gone
+    logs::a_reader_starts_where_it_is_told
+    logs::a_removed_partition_is_silent_and_can_be_added_again
+    logs::a_reader_pauses_without_gap_or_repetition
+    logs::an_offset_out_of_range_is_loud
+    logs::topics_are_created_once_and_missing_ones_are_named
+    groups::a_group_goes_on_from_its_commit_with_metadata
+    groups::the_end_is_told_whenever_it_is_reached
+    groups::two_topics_both_tell_their_end
+    groups::pausing_leaves_no_gap_and_repeats_nothing
+    groups::a_full_queue_stops_delivery_and_loses_nothing
+    groups::partitions_move_after_the_acknowledgement
+    groups::a_dead_members_records_come_again
+    groups::assignment_only_brings_no_records
+    groups::leaving_is_bounded_without_acknowledgement
+    groups::leaving_revokes_then_closes
+    groups::a_second_member_of_one_instance_name_ends_the_first
+    groups::an_invalid_committed_offset_is_loud
+}
+
+/// The broker-side group protocol keeps the same promises.
+mod kafka_consumer_protocol {
+    use super::*;
+
+    macro_rules! cases {
+        ($($case:ident)*) => {$(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() {
+                if let Some(world) = World::kafka_with(starling_bus::GroupProtocol::Consumer) {
+                    groups::$case(world).await;
+                }
+            }
+        )*};
+    }
+
+    cases! {
+        a_group_goes_on_from_its_commit_with_metadata
+        partitions_move_after_the_acknowledgement
+        a_dead_members_records_come_again
+        leaving_revokes_then_closes
+    }
+}
+
+#[tokio::test]
+async fn an_unreachable_broker_is_named_soon() {
+    world::unreachable().await;
+}

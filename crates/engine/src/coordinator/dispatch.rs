@@ -1,0 +1,143 @@
+//! Sends ready tasks to workers: as many as the windows allow, in fair order, each to a chosen partition.
+//! What is not sent can still be reordered and cancelled.
+
+use super::live::Live;
+use super::placement::Placement;
+use super::store::Store;
+use super::{Coordinator, CoordinatorSettings, Destination, Effect, FleetView};
+use starling_protocol::state::TaskEntity;
+use starling_protocol::{
+    Body, Dependency, EnvelopeId, Feedback, IntentId, Role, Tag, Task, TaskState, Timestamp,
+};
+
+impl Coordinator {
+    pub(super) fn on_fleet(&mut self, view: FleetView) {
+        let partitions = self.store.outstanding().len();
+        // Coordinators begin at different partitions, spread over all of them.
+        let first = usize::try_from(self.partition).unwrap_or(0) * 37 % partitions;
+        self.placement = Placement::new(&view, partitions, first);
+        self.window = window(&self.settings, &view);
+    }
+
+    pub(super) fn dispatch(&mut self) {
+        if std::mem::take(&mut self.cold) {
+            for (id, live) in self.store.all_live() {
+                if live.has_ready() {
+                    self.queue.wake(id);
+                }
+            }
+        }
+        for id in self.touched.keys() {
+            if self.store.live(id).is_some_and(Live::has_ready) {
+                self.queue.wake(id);
+            }
+        }
+        if self.queue.is_empty() {
+            return;
+        }
+        while self.store.outstanding_total() < self.window {
+            let (store, settings, now) = (&self.store, &self.settings, self.now);
+            let Some(id) = self.queue.next(|id| weight(store, settings, now, id)) else { return };
+            let Some(ordinal) = self.store.live(&id).and_then(Live::first_ready) else { return };
+            self.send_task(&id, ordinal);
+        }
+    }
+
+    fn send_task(&mut self, id: &IntentId, ordinal: i32) {
+        let Some(live) = self.store.live(id) else { return };
+        let now = self.now;
+        let deadline = live.intent.deadline.min(now.plus(self.settings.attempt_timeout));
+        let grace = self.settings.attempt_grace;
+        let chosen = self.placement.choose(self.store.outstanding());
+        let partition = i32::try_from(chosen).unwrap_or(0);
+        self.edit_task(id, ordinal, |task| {
+            task.state = TaskState::Running;
+            task.attempt += 1;
+            task.step = 0;
+            task.partition = partition;
+            task.not_before = Timestamp(0);
+            task.attempt_deadline = deadline.plus(grace);
+            if task.attempt == 1 {
+                task.started_at = now;
+            }
+        });
+        let Some(live) = self.store.live(id) else { return };
+        let Some(task) = live.task(ordinal) else { return };
+        let envelope_id = EnvelopeId::of_step("task", &task.task_id, task.attempt, task.step);
+        let body = Body::Task(message(live, task));
+        let envelope = self.envelope(live, envelope_id, Tag::role(Role::Worker), deadline, body);
+        let (trace, links) = (task.trace.clone(), links(live, task));
+        let to = Destination::Worker { pool: None, partition };
+        self.effects.push(Effect::Send { to, envelope, trace, links });
+    }
+}
+
+/// How many tasks may be with workers: a few times what this partition's share of the fleet can run.
+fn window(settings: &CoordinatorSettings, fleet: &FleetView) -> usize {
+    let pool = fleet.workers.iter().filter(|worker| worker.pool.is_none());
+    let slots: f64 = pool.map(|worker| f64::from(worker.slots.max(0))).sum();
+    let share = settings.window_factor * slots / f64::from(fleet.active_coordinators.max(1));
+    (share as usize).max(settings.min_window) // a float that is no usize becomes the nearest that is
+}
+
+/// The weight of an intent that may dispatch now.
+fn weight(store: &Store, settings: &CoordinatorSettings, now: Timestamp, id: &IntentId) -> Option<u32> {
+    let live = store.live(id)?;
+    let may = live.has_ready() && live.running() < settings.intent_window && live.intent.deadline > now;
+    may.then(|| u32::try_from(live.intent.priority).unwrap_or(0) + 1)
+}
+
+fn message(live: &Live, task: &TaskEntity) -> Task {
+    let next = if task.critic {
+        Tag::role(Role::Critic).with_lane(task.task_id.as_str())
+    } else {
+        Tag::role(Role::Coordinator).with_lane(live.intent.intent_id.as_str())
+    };
+    Task {
+        task_id: task.task_id.clone(),
+        run: live.run.run.clone().unwrap_or_else(|| starling_protocol::RunId::from_string("")),
+        kind: task.kind,
+        attempt: task.attempt,
+        step: task.step,
+        title: task.title.clone(),
+        agent: task.agent.clone(),
+        goal: live.intent.goal.clone(),
+        instruction: task.instruction.clone(),
+        intent_ref: live.intent.intent_ref.clone(),
+        dependencies: live.dependencies(task).map(dependency).collect(),
+        feedback: feedback(task),
+        next_tag: next,
+        min_score: live.intent.min_score,
+    }
+}
+
+fn dependency(on: &TaskEntity) -> Dependency {
+    let succeeded = on.state == TaskState::Succeeded;
+    Dependency {
+        task_id: on.task_id.clone(),
+        title: on.title.clone(),
+        result: on.best.as_ref().filter(|_| succeeded).map(|best| best.result.clone()),
+        failure: on.failure.clone().filter(|_| !succeeded),
+    }
+}
+
+/// What the critic said of the last attempt that it scored.
+fn feedback(task: &TaskEntity) -> Option<Feedback> {
+    let score = task.last_score?;
+    let spoken_of = task.best.as_ref().filter(|best| best.score == Some(score));
+    let result = spoken_of.map(|best| best.result.clone());
+    Some(Feedback { score, text: task.feedback.clone(), result })
+}
+
+/// Traces of what came together for this task, its trigger excepted.
+fn links(live: &Live, task: &TaskEntity) -> Vec<String> {
+    let mut links: Vec<String> = live
+        .dependencies(task)
+        .map(|on| &on.trace)
+        .filter(|trace| !trace.is_empty() && **trace != task.trace)
+        .cloned()
+        .collect();
+    links.sort_unstable();
+    links.dedup();
+    links
+}

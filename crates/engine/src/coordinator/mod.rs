@@ -1,0 +1,274 @@
+//! The coordinator: one serial state machine for each partition of the coordinator's inbox. It turns
+//! intents into plans, plans into tasks, and results into one outcome for each intent.
+//!
+//! [`Coordinator::step`] is the only door. What it remembers are the entities of
+//! [`starling_protocol::state`]; everything else is derived from them, so that a successor that read them
+//! decides the same. Two things are soft, and only influence order and place: whose turn it is to
+//! dispatch, and what the fleet looks like.
+//!
+//! Where to look:
+//!
+//! | question | file |
+//! |---|---|
+//! | is a result accepted, tried again or given up? | `attempt.rs` |
+//! | is a plan sound? | `plan.rs` |
+//! | is this input new, a duplicate, too late? | `admission.rs`, `results.rs` |
+//! | which run of the planner counts? | `planning.rs` |
+//! | when may a task start, when is an intent done? | `progression.rs` |
+//! | whose task goes next, and to which worker? | `fair_queue.rs`, `dispatch.rs`, `placement.rs` |
+//! | what happens when time goes by? | `timers.rs` |
+//! | what stands in the outcome? | `outcome.rs` |
+
+mod admission;
+mod attempt;
+mod counters;
+mod dispatch;
+mod event;
+mod fair_queue;
+mod live;
+mod message;
+mod outcome;
+mod placement;
+mod plan;
+mod planning;
+mod progress;
+mod progression;
+mod refusal;
+mod results;
+mod settings;
+mod store;
+mod timers;
+
+pub use attempt::{AttemptDecision, AttemptReport, AttemptRules, judge_attempt};
+pub use counters::Counters;
+pub use event::{Changes, Destination, Effect, Event, FleetView, Load, WorkerMember};
+pub use plan::{PlanFault, PlanLimits, validate};
+pub use settings::CoordinatorSettings;
+
+use admission::Header;
+use counters::Stale;
+use fair_queue::FairQueue;
+use placement::Placement;
+use starling_protocol::state::{Entity, EntityKey, RunEntity, TaskEntity};
+use starling_protocol::topic::partition_of;
+use starling_protocol::{Body, CallReport, Envelope, IntentId, OutcomeStatus, RecordRef, Timestamp};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use store::Store;
+
+/// The state machine of one partition. See the module's documentation.
+#[derive(Clone, Debug)]
+pub struct Coordinator {
+    settings: Arc<CoordinatorSettings>,
+    partition: i32,
+    store: Store,
+    now: Timestamp,
+    counters: Counters,
+    // Soft state.
+    queue: FairQueue,
+    /// Whether the queue has still to be filled from the entities.
+    cold: bool,
+    placement: Placement,
+    /// Tasks that may be with workers at a time.
+    window: usize,
+    // Of the step that is under way.
+    effects: Vec<Effect>,
+    /// Intents that changed, with the tasks that did.
+    touched: BTreeMap<IntentId, BTreeSet<i32>>,
+}
+
+impl Coordinator {
+    /// A coordinator that remembers nothing, for `partition` of its inbox, dispatching over
+    /// `worker_partitions` partitions of the worker inbox.
+    #[must_use]
+    pub fn new(settings: Arc<CoordinatorSettings>, partition: i32, worker_partitions: i32) -> Self {
+        let store = Store::new(usize::try_from(worker_partitions).unwrap_or(1), settings.plan_timeout);
+        let mut new = Self {
+            settings,
+            partition,
+            store,
+            now: Timestamp(0),
+            counters: Counters::default(),
+            queue: FairQueue::default(),
+            cold: true,
+            placement: Placement::default(),
+            window: 0,
+            effects: Vec::new(),
+            touched: BTreeMap::new(),
+        };
+        new.on_fleet(FleetView::default());
+        new
+    }
+
+    /// Takes one event in and says what to do. `now` may lie before that of an earlier step, when a clock
+    /// jumped; the coordinator's own time never falls.
+    pub fn step(&mut self, now: Timestamp, event: Event) -> Vec<Effect> {
+        self.now = self.now.max(now);
+        match event {
+            Event::Received { envelope, at, trace } => self.on_received(envelope, at, &trace),
+            Event::Undecodable { at_partition, at_offset, reason } => {
+                self.dead_letter(at_partition, at_offset, reason);
+            }
+            Event::Fleet(view) => self.on_fleet(view),
+            Event::EffectRefused { envelope_id, intent_id, task_id, reason } => {
+                self.on_effect_refused(&envelope_id, &intent_id, task_id.as_ref(), &reason);
+            }
+            Event::Tick => self.on_tick(),
+        }
+        self.admit_waiting();
+        self.dispatch();
+        self.report_progress();
+        std::mem::take(&mut self.effects)
+    }
+
+    /// What changed since the last call, in whole new values, ordered by key.
+    pub fn take_changes(&mut self) -> Changes {
+        self.store.take_changes()
+    }
+
+    /// Takes over what an earlier owner remembered: a snapshot's entities, then the changes of each
+    /// decision after it. Applied entities are no changes of this coordinator's own.
+    pub fn apply(&mut self, changed: &[Entity], deleted: &[EntityKey]) {
+        self.store.apply(changed, deleted);
+        self.cold = true;
+    }
+
+    /// Everything that is remembered, in a fixed order: an intent stands before its run, and its run before
+    /// its tasks.
+    #[must_use]
+    pub fn entities(&self) -> Vec<Entity> {
+        self.store.entities()
+    }
+
+    /// When the next [`Event::Tick`] is needed; may lie in the past.
+    #[must_use]
+    pub fn next_timer(&self) -> Option<Timestamp> {
+        self.store.next_timer()
+    }
+
+    /// How much there is to do.
+    #[must_use]
+    pub fn load(&self) -> Load {
+        let (live, waiting) = (self.store.admitted_count(), self.store.waiting_count());
+        let remembered = self.store.remembered_count();
+        let most = |limit: usize| limit - limit / 8;
+        Load {
+            live,
+            waiting,
+            outstanding: self.store.outstanding_total(),
+            ready: self.store.ready_total(),
+            remembered,
+            full: live + waiting + remembered >= most(self.settings.max_remembered)
+                || waiting >= most(self.settings.max_waiting),
+        }
+    }
+
+    /// What was counted since this coordinator was made.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// The coordinator's time: the latest that it was given.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    fn on_received(&mut self, envelope: Envelope, at: RecordRef, trace: &str) {
+        let Envelope { intent_id, hop, created_at, deadline, tenant, body, .. } = envelope;
+        let home = partition_of(intent_id.as_str(), self.settings.coordinator_partitions);
+        if home != self.partition {
+            let partitions = self.settings.coordinator_partitions;
+            let reason = format!("belongs to partition {home} of {partitions}, not {}", self.partition);
+            return self.dead_letter(at.partition, at.offset, reason);
+        }
+        let header = Header { intent_id, hop, created_at, deadline, tenant };
+        match body {
+            Body::Intent(intent) => self.on_intent(header, intent, at, trace),
+            Body::Rejection(rejection) => self.on_rejection(header, &rejection, &at, trace),
+            Body::Cancel(cancel) => self.on_cancel(header, &cancel.reason, &at, trace),
+            Body::PlanFragment(fragment) if self.reaches_live(&header, trace) => {
+                self.on_fragment(&header.intent_id, fragment, trace);
+            }
+            Body::TaskResult(result) if self.reaches_live(&header, trace) => {
+                self.on_task_result(&header.intent_id, result, at, trace);
+            }
+            Body::Verdict(verdict) if self.reaches_live(&header, trace) => {
+                self.on_verdict(&header.intent_id, verdict, trace);
+            }
+            Body::TaskTurn(turn) if self.reaches_live(&header, trace) => {
+                self.on_task_turn(&header.intent_id, &turn, trace);
+            }
+            Body::PlanFragment(_) | Body::TaskResult(_) | Body::Verdict(_) | Body::TaskTurn(_) => {}
+            other => {
+                let reason = format!("the coordinator takes no {}", other.kind());
+                self.dead_letter(at.partition, at.offset, reason);
+            }
+        }
+    }
+
+    /// Whether an input about an intent finds it live; counts it if not. Ends the intent if it ran away.
+    fn reaches_live(&mut self, header: &Header, trace: &str) -> bool {
+        let id = &header.intent_id;
+        let Some(live) = self.store.live(id) else {
+            let cancelled = self.store.ended(id).is_some_and(|e| e.status == OutcomeStatus::Cancelled);
+            self.counters.stale(if cancelled { Stale::Cancelled } else { Stale::Late });
+            return false;
+        };
+        if header.hop > live.run.hop {
+            self.store.edit_run(id, |run| run.hop = header.hop);
+        }
+        if header.hop > self.settings.max_hops {
+            let reason = format!("more than {} messages in a row", self.settings.max_hops);
+            self.end(id, OutcomeStatus::Failed, String::new(), reason, trace);
+            return false;
+        }
+        true
+    }
+
+    fn dead_letter(&mut self, at_partition: i32, at_offset: i64, reason: String) {
+        self.counters.dead_letters += 1;
+        self.effects.push(Effect::DeadLetter { at_partition, at_offset, reason });
+    }
+
+    fn edit_task(&mut self, id: &IntentId, ordinal: i32, change: impl FnOnce(&mut TaskEntity)) {
+        self.store.edit_task(id, ordinal, change);
+        self.touch(id, Some(ordinal));
+    }
+
+    /// Notes that watchers of an intent have something to see, and that it may have something to dispatch.
+    fn touch(&mut self, id: &IntentId, ordinal: Option<i32>) {
+        if !self.touched.contains_key(id) {
+            self.touched.insert(id.clone(), BTreeSet::new());
+        }
+        if let Some(touched) = self.touched.get_mut(id) {
+            touched.extend(ordinal);
+        }
+    }
+
+    fn add_note(&mut self, id: &IntentId, note: String) {
+        let room = self.settings.max_notes;
+        self.store.edit_run(id, |run| {
+            if run.degraded.len() < room && !run.degraded.contains(&note) {
+                run.degraded.push(note);
+            }
+        });
+    }
+
+    fn add_report(&mut self, id: &IntentId, report: &CallReport) {
+        self.store.edit_run(id, |run| add_report(run, report));
+    }
+}
+
+fn add_report(run: &mut RunEntity, report: &CallReport) {
+    run.calls = run.calls.saturating_add(report.calls);
+    run.usage.prompt_tokens = run.usage.prompt_tokens.saturating_add(report.usage.prompt_tokens);
+    run.usage.completion_tokens = run.usage.completion_tokens.saturating_add(report.usage.completion_tokens);
+    run.cost_usd += report.cost_usd;
+    run.serial_ms = run.serial_ms.saturating_add(report.latency_ms);
+    run.offline |= report.offline;
+    if !report.model.is_empty() && run.model != report.model {
+        run.model.clone_from(&report.model);
+    }
+}

@@ -1,0 +1,126 @@
+//! What an operator can set about the coordinator.
+
+use std::{collections::BTreeSet, time::Duration};
+
+/// Every limit and choice of the coordinator. All coordinators of an installation must agree on them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CoordinatorSettings {
+    /// Partitions of the coordinator's inbox; an envelope that belongs to another one is a dead letter.
+    pub coordinator_partitions: i32,
+
+    /// Deadline of an intent that names none, counted from its creation.
+    pub default_deadline: Duration,
+    /// Latest deadline that an intent may name, counted from its creation.
+    pub max_deadline: Duration,
+    /// How long an intent that ended stays remembered, so that a duplicate of it is recognised. Older
+    /// intents are dead letters.
+    pub dedup_horizon: Duration,
+    /// Most intents that one partition knows: live, waiting, ended, and cancelled before they came. From
+    /// seven eighths of it on, intake has to pause.
+    pub max_remembered: usize,
+    /// Most cancellations of unseen intents that are remembered for one tenant.
+    pub max_cancelled_per_tenant: usize,
+    /// Intents that one partition works on at a time; more wait unplanned.
+    pub max_live: usize,
+    /// Most intents that wait in one partition. From seven eighths of it on, intake has to pause.
+    pub max_waiting: usize,
+    /// Timers that one tick may fire; the rest fires with the next one.
+    pub max_timers_per_tick: usize,
+
+    /// Tasks of one intent that may be with workers at a time.
+    pub intent_window: usize,
+    /// Tasks with workers at a time, as a multiple of the slots that the fleet has for this partition.
+    pub window_factor: f64,
+    /// Tasks that may be with workers however small or unknown the fleet is.
+    pub min_window: usize,
+
+    /// Most tasks in a plan, and the default of an intent's own limit.
+    pub max_tasks: i32,
+    /// Most tasks in a chain of dependencies.
+    pub max_depth: i32,
+    /// Longest instruction of a task, in bytes.
+    pub max_instruction_bytes: usize,
+    /// Longest title of a task, in bytes.
+    pub max_title_bytes: usize,
+    /// Longest key of a task, in bytes.
+    pub max_key_bytes: usize,
+    /// Refused plans after which the intent fails.
+    pub max_plan_attempts: i32,
+    /// How long a plan may stand still before it is asked for again.
+    pub plan_timeout: Duration,
+    /// Times that a silent or broken plan is asked for again.
+    pub max_plan_silences: i32,
+    /// Runs of the planner, crashed ones included, after which the intent fails.
+    pub max_runs: usize,
+
+    /// Attempts for one task, where the intent says nothing.
+    pub max_attempts: i32,
+    /// Most attempts that an intent may ask for.
+    pub attempts_limit: i32,
+    /// Score below which a result is tried again, where the intent says nothing.
+    pub min_score: f64,
+    /// From the third attempt on: an attempt that improves on the best before by less than this is the last.
+    pub plateau_delta: f64,
+    /// How long one attempt may take, its time in the worker's inbox included.
+    pub attempt_timeout: Duration,
+    /// How much later than the worker's deadline the coordinator gives an attempt up.
+    pub attempt_grace: Duration,
+    /// Pause after the first failed attempt; doubles with each further one.
+    pub retry_backoff: Duration,
+    /// Longest pause after a failed attempt.
+    pub max_retry_backoff: Duration,
+    /// Envelopes in a row after which an intent is taken for a runaway and fails.
+    pub max_hops: i32,
+    /// Notes in the `degraded` list of one outcome.
+    pub max_notes: usize,
+
+    /// The agent of tasks whose plan names none or an unknown one.
+    pub worker_agent: String,
+    /// The agent that makes the answer out of the results.
+    pub synthesizer_agent: String,
+    /// The agents that workers know.
+    pub known_agents: BTreeSet<String>,
+}
+
+impl Default for CoordinatorSettings {
+    fn default() -> Self {
+        const MINUTE: u64 = 60;
+        const DAY: u64 = 24 * 60 * MINUTE;
+        Self {
+            coordinator_partitions: 12,
+            default_deadline: Duration::from_secs(15 * MINUTE),
+            max_deadline: Duration::from_secs(DAY),
+            dedup_horizon: Duration::from_secs(7 * DAY),
+            max_remembered: 100_000,
+            max_cancelled_per_tenant: 1_000,
+            max_live: 256,
+            max_waiting: 10_000,
+            max_timers_per_tick: 256,
+            intent_window: 100,
+            window_factor: 3.0,
+            min_window: 64,
+            max_tasks: 100,
+            max_depth: 32,
+            max_instruction_bytes: 8 * 1024,
+            max_title_bytes: 200,
+            max_key_bytes: 100,
+            max_plan_attempts: 2,
+            plan_timeout: Duration::from_secs(2 * MINUTE),
+            max_plan_silences: 2,
+            max_runs: 16,
+            max_attempts: 3,
+            attempts_limit: 10,
+            min_score: 0.6,
+            plateau_delta: 0.02,
+            attempt_timeout: Duration::from_secs(5 * MINUTE),
+            attempt_grace: Duration::from_secs(2),
+            retry_backoff: Duration::from_millis(200),
+            max_retry_backoff: Duration::from_secs(30),
+            max_hops: 1_000,
+            max_notes: 200,
+            worker_agent: "worker".into(),
+            synthesizer_agent: "synthesizer".into(),
+            known_agents: ["worker", "synthesizer"].map(String::from).into(),
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! Every decision of Starling, as plain functions and state machines: no async, no clock, no randomness,
+//! no I/O. Time and random numbers are parameters.
+
+pub mod coordinator;
+pub mod offsets;
+pub mod statelog;

@@ -1,0 +1,136 @@
+//! What must hold whatever happens. The numbers are used by the documentation too.
+
+use crate::builders::job;
+use starling_engine::coordinator::{Coordinator, CoordinatorSettings, Destination, Effect};
+use starling_protocol::state::Entity;
+use starling_protocol::{
+    Body, Envelope, EnvelopeId, IntentId, Outcome, OutcomeStatus, TaskId, TaskKind, TaskState,
+};
+use std::collections::{HashMap, HashSet};
+
+/// Everything that was decided, over all owners.
+#[derive(Default)]
+pub(crate) struct Decided {
+    dispatched: HashSet<EnvelopeId>,
+    attempts: HashMap<TaskId, i32>,
+    outcomes: HashMap<IntentId, Outcome>,
+}
+
+impl Decided {
+    pub(crate) fn note(&mut self, effects: &[Effect], settings: &CoordinatorSettings) {
+        for effect in effects {
+            let Effect::Send { to, envelope, .. } = effect else { continue };
+            match (&envelope.body, to) {
+                (Body::Task(_), Destination::Worker { .. }) => {
+                    i2_dependencies_first(envelope);
+                    self.i3_attempts_are_counted_and_bounded(envelope, settings);
+                }
+                (Body::Outcome(outcome), Destination::Outcomes) => {
+                    i8_the_report_adds_up(outcome);
+                    self.i1_at_most_one_outcome(&envelope.intent_id, outcome);
+                }
+                (Body::PlanRequest(_), Destination::Planner) | (Body::Cancel(_), Destination::Control) => {}
+                (body, to) => panic!("{} to {to:?}", body.kind()),
+            }
+        }
+    }
+
+    /// I1: an intent has at most one outcome; see I6 for "at least one".
+    fn i1_at_most_one_outcome(&mut self, intent: &IntentId, outcome: &Outcome) {
+        let before = self.outcomes.insert(intent.clone(), outcome.clone());
+        assert!(before.is_none(), "I1: {intent} ended as {before:?} and as {outcome:?}");
+    }
+
+    /// I3: attempts of a task count from 1 without gaps, each is dispatched by one decision only, and there
+    /// are no more than allowed.
+    fn i3_attempts_are_counted_and_bounded(&mut self, envelope: &Envelope, settings: &CoordinatorSettings) {
+        let job = job(envelope);
+        assert!(self.dispatched.insert(envelope.id.clone()), "I3: {} decided twice", envelope.id);
+        let attempts = self.attempts.entry(job.task_id.clone()).or_default();
+        *attempts += 1;
+        assert_eq!(job.attempt, *attempts, "I3: {}", job.title);
+        assert!(*attempts <= settings.max_attempts, "I3: {} has {attempts} attempts", job.title);
+    }
+
+    /// I6: nothing is lost. A drained system has an outcome for every intent, and remembers nothing but ends.
+    pub(crate) fn i6_everything_ended(&self, intents: &[IntentId], coordinator: &Coordinator) {
+        for intent in intents {
+            assert!(self.outcomes.contains_key(intent), "I6: {intent} has no outcome");
+        }
+        let load = coordinator.load();
+        assert_eq!((load.live, load.waiting, load.outstanding, load.ready), (0, 0, 0, 0), "I6");
+        let only_ends = coordinator.entities().iter().all(|entity| matches!(entity, Entity::Ended(_)));
+        assert!(only_ends, "I6: {:?}", coordinator.entities());
+    }
+
+    pub(crate) fn statuses(&self) -> impl Iterator<Item = OutcomeStatus> {
+        self.outcomes.values().map(|outcome| outcome.status)
+    }
+}
+
+/// I2: when a task is dispatched, everything that it builds on has ended, and something of it succeeded.
+/// (A dependency that has not ended has neither result nor failure.)
+fn i2_dependencies_first(envelope: &Envelope) {
+    let job = job(envelope);
+    for on in &job.dependencies {
+        let ended = on.result.is_some() != on.failure.is_some();
+        assert!(ended, "I2: {} was dispatched before {} ended", job.title, on.title);
+    }
+    let some = job.dependencies.is_empty() || job.dependencies.iter().any(|on| on.result.is_some());
+    assert!(some, "I2: nothing that {} builds on succeeded", job.title);
+}
+
+/// I4: windows are never exceeded, neither an intent's nor the partition's, and the counts are those of the
+/// entities.
+pub(crate) fn i4_windows_are_kept(coordinator: &Coordinator, settings: &CoordinatorSettings, window: usize) {
+    let mut running: HashMap<IntentId, usize> = HashMap::new();
+    for entity in coordinator.entities() {
+        match entity {
+            Entity::Task(task) if task.state == TaskState::Running => {
+                *running.entry(task.intent_id).or_default() += 1;
+            }
+            _ => {}
+        }
+    }
+    let total: usize = running.values().sum();
+    assert_eq!(coordinator.load().outstanding, total, "I4: the count is wrong");
+    assert!(total <= window, "I4: {total} tasks outstanding");
+    assert!(running.values().all(|&n| n <= settings.intent_window), "I4: {running:?}");
+    assert!(coordinator.load().live <= settings.max_live, "I4: {:?}", coordinator.load());
+}
+
+/// I5: what was written down, read back, is the state that was lived through, with all that is derived.
+pub(crate) fn i5_replay_is_life(lived: &Coordinator, replayed: &Coordinator) {
+    assert_eq!(lived.entities(), replayed.entities(), "I5");
+    assert_eq!(lived.load(), replayed.load(), "I5");
+    assert_eq!(lived.next_timer(), replayed.next_timer(), "I5");
+}
+
+/// I7: a successor decides the same; only order and place of dispatches may differ.
+pub(crate) fn i7_successor_decides_the_same(lived: &[Effect], successor: &[Effect]) {
+    let decisions = |effects: &[Effect]| -> Vec<Effect> {
+        let soft = |effect: &&Effect| {
+            !matches!(effect, Effect::Notify { .. } | Effect::Send { to: Destination::Worker { .. }, .. })
+        };
+        effects.iter().filter(soft).cloned().collect()
+    };
+    assert_eq!(decisions(lived), decisions(successor), "I7");
+}
+
+/// I8: an outcome's counts, reports and status fit together.
+fn i8_the_report_adds_up(outcome: &Outcome) {
+    let counts = outcome.tasks;
+    assert_eq!(counts.total, counts.succeeded + counts.failed, "I8: {counts:?}");
+    let reports = i32::try_from(outcome.task_reports.len()).unwrap();
+    assert!((counts.total..=counts.total + 1).contains(&reports), "I8: {reports} of {counts:?}");
+    match outcome.status {
+        OutcomeStatus::Succeeded => assert_eq!(counts.failed, 0, "I8"),
+        OutcomeStatus::Partial => assert!(counts.failed > 0 && counts.succeeded > 0, "I8: {counts:?}"),
+        _ => assert!(outcome.answer.is_empty() && !outcome.reason.is_empty(), "I8: {outcome:?}"),
+    }
+}
+
+/// Whether the task makes the answer.
+pub(crate) fn is_synthesis(task: &Envelope) -> bool {
+    job(task).kind == TaskKind::Synthesis
+}

@@ -1,0 +1,12 @@
+//! The coordinator through its public door.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+mod attempts;
+mod builders;
+mod intake;
+mod invariants;
+mod plans;
+mod random;
+mod runs;
+mod tasks;
+mod world;

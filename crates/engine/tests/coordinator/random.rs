@@ -1,0 +1,123 @@
+//! Random plans, replies, orders, duplicates, crashes and take-overs: the invariants hold.
+
+use crate::builders::{id, settings, spec};
+use crate::world::{PlanScript, Reply, Script, World};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use starling_engine::coordinator::CoordinatorSettings;
+use starling_protocol::TaskSpec;
+use std::collections::HashMap;
+
+fn reply() -> impl Strategy<Value = Reply> {
+    prop_oneof![
+        6 => (0.0..1.0_f64).prop_map(Reply::Score),
+        1 => Just(Reply::Unparseable),
+        1 => Just(Reply::Unavailable),
+        2 => Just(Reply::FailsOnce),
+        1 => Just(Reply::FailsForGood),
+        1 => Just(Reply::Silent),
+    ]
+}
+
+fn plan_script() -> impl Strategy<Value = PlanScript> {
+    prop_oneof![
+        6 => (1..5_usize).prop_map(PlanScript::Good),
+        2 => (1..4_usize).prop_map(PlanScript::Crash),
+        1 => Just(PlanScript::Circle),
+        1 => Just(PlanScript::Fails),
+        1 => Just(PlanScript::Silent),
+    ]
+}
+
+/// A plan without circles in random order: the dependencies are bits over earlier ranks.
+fn tasks() -> impl Strategy<Value = Vec<TaskSpec>> {
+    (1..9_usize).prop_flat_map(|count| {
+        let order = Just((0..count).collect::<Vec<_>>()).prop_shuffle();
+        (order, vec((any::<u16>(), any::<bool>()), count)).prop_map(|(order, bits)| {
+            let place = |rank: usize| order.iter().position(|&at| at == rank);
+            let mut specs: Vec<TaskSpec> = bits
+                .iter()
+                .enumerate()
+                .filter_map(|(rank, (bits, critic))| {
+                    let on: Vec<String> =
+                        (0..rank).filter(|on| bits >> on & 1 == 1).map(|on| format!("k{on}")).collect();
+                    let on: Vec<&str> = on.iter().map(String::as_str).collect();
+                    let ordinal = i32::try_from(place(rank)?).ok()?;
+                    Some(TaskSpec { critic: *critic, ..spec(ordinal, &format!("k{rank}"), &on) })
+                })
+                .collect();
+            specs.sort_by_key(|spec| spec.ordinal);
+            specs
+        })
+    })
+}
+
+fn script() -> impl Strategy<Value = Script> {
+    (
+        prop::bool::weighted(0.2),
+        0..10,
+        tasks(),
+        vec(plan_script(), 1..4),
+        vec(vec(reply(), 1..4), 1..9),
+        vec(prop_oneof![4 => Just(Reply::Score(1.0)), 1 => reply()], 1..3),
+    )
+        .prop_map(|(single, priority, tasks, plans, replies, synthesis)| Script {
+            single,
+            priority,
+            tasks,
+            plans,
+            replies,
+            synthesis,
+        })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn invariants_hold_whatever_happens(
+        scripts in vec(script(), 1..5),
+        happenings in vec((any::<u8>(), any::<u16>()), 0..300),
+        min_window in 1..12_usize,
+        intent_window in 1..6_usize,
+        max_live in 1..4_usize,
+    ) {
+        let settings = CoordinatorSettings {
+            min_window,
+            intent_window,
+            max_live,
+            window_factor: 0.5,
+            ..settings()
+        };
+        let scripts: HashMap<_, _> =
+            scripts.into_iter().enumerate().map(|(at, script)| (id(&format!("i{at}")), script)).collect();
+        let mut world = World::new(settings, scripts);
+        for (what, which) in happenings {
+            world.happen(what, usize::from(which));
+        }
+        world.drain();
+    }
+}
+
+/// The random worlds are worth something only if they end in different ways.
+#[test]
+fn random_worlds_end_in_every_way() {
+    use proptest::{strategy::ValueTree, test_runner::TestRunner};
+    let mut runner = TestRunner::deterministic();
+    let mut ways: HashMap<&str, usize> = HashMap::new();
+    for _ in 0..150 {
+        let script = script().new_tree(&mut runner).unwrap().current();
+        let happenings = vec((any::<u8>(), any::<u16>()), 100).new_tree(&mut runner).unwrap().current();
+        let mut world = World::new(settings(), HashMap::from([(id("i"), script)]));
+        for (what, which) in happenings {
+            world.happen(what, usize::from(which));
+        }
+        world.drain();
+        for status in world.decided.statuses() {
+            *ways.entry(status.name()).or_default() += 1;
+        }
+    }
+    for way in ["succeeded", "partial", "failed", "cancelled"] {
+        assert!(ways.get(way).is_some_and(|&n| n >= 3), "{ways:?}");
+    }
+}

@@ -1,0 +1,267 @@
+//! Tasks from dispatch to outcome.
+
+use crate::builders::*;
+use starling_engine::coordinator::{Coordinator, CoordinatorSettings, Destination, Effect, Event};
+use starling_engine::coordinator::{FleetView, WorkerMember};
+use starling_protocol::{
+    Body, Envelope, EnvelopeId, OutcomeStatus, TaskKind, TaskSpec, TaskState, TaskTurn, Timestamp,
+};
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// A coordinator with an intent "a" that has this plan, and its first tasks.
+fn planned(settings: CoordinatorSettings, specs: Vec<TaskSpec>) -> (Coordinator, Vec<Envelope>) {
+    let mut coordinator = coordinator(settings);
+    coordinator.step(START, received(1, intent("a", "llm", 5)));
+    let effects = coordinator.step(START, received(2, fragment("a", 1, &run(1), 0, specs, plan_end())));
+    (coordinator, tasks(&effects))
+}
+
+fn step(coordinator: &mut Coordinator, envelope: Envelope) -> Vec<Effect> {
+    let now = Timestamp(coordinator.now().0 + 10);
+    coordinator.step(now, received(100, envelope))
+}
+
+#[test]
+fn an_intent_goes_its_whole_way() {
+    let (mut coordinator, first) = planned(settings(), vec![spec(0, "a", &[]), spec(1, "b", &["a"])]);
+    assert_eq!(job(&first[0]).next_tag.to_string(), format!("role:critic#{}", job(&first[0]).task_id));
+    let second = tasks(&step(&mut coordinator, verdict(&first[0], scored(0.8))));
+    let dependencies = &job(&second[0]).dependencies;
+    assert_eq!(dependencies.len(), 1);
+    assert_eq!(dependencies[0].result.as_ref().unwrap().topic, "starling.critic");
+    let effects = step(&mut coordinator, verdict(&second[0], scored(0.7)));
+    let last = tasks(&effects).remove(0);
+    assert_eq!(job(&last).kind, TaskKind::Synthesis);
+    assert_eq!((job(&last).dependencies.len(), job(&last).agent.as_str()), (2, "synthesizer"));
+    assert_eq!(job(&last).next_tag.to_string(), "role:coordinator#a");
+    assert_eq!(last.hop, 9, "plan 1-2, then each task is three messages");
+    let effects = step(&mut coordinator, result(&last, None));
+    let outcome = outcome(&effects).unwrap();
+    assert_eq!((outcome.status, outcome.answer.as_str()), (OutcomeStatus::Succeeded, "output of Answer"));
+    assert_eq!((outcome.tasks.total, outcome.tasks.succeeded, outcome.tasks.failed), (2, 2, 0));
+    assert_eq!((outcome.calls, outcome.usage.prompt_tokens, outcome.cost_usd), (6, 60, 3.0));
+    assert_eq!(
+        (outcome.latency_ms.wall, outcome.latency_ms.p99, outcome.latency_ms.serial_sum),
+        (30, 10, 120)
+    );
+    assert_eq!(outcome.trace_id, "4bf92f3577b34da6a3ce929d0e0e4736");
+    let scores: Vec<_> = outcome.task_reports.iter().map(|report| report.score).collect();
+    assert_eq!(scores, [Some(0.8), Some(0.7), None]);
+    assert_eq!(outcome.task_reports[1].depends_on, [job(&first[0]).task_id.clone()]);
+    assert_eq!(coordinator.entities().len(), 1, "only the end is remembered");
+    assert_eq!(coordinator.next_timer(), Some(Timestamp(START.0 + 30).plus(Duration::from_secs(604_800))));
+}
+
+#[test]
+fn a_low_score_is_tried_again_with_the_feedback_and_the_best_is_kept() {
+    let (mut coordinator, mut task) = planned(settings(), vec![spec(0, "a", &[])]);
+    for (score, expected) in [(0.5, 0.5), (0.3, 0.3)] {
+        task = tasks(&step(&mut coordinator, verdict(&task[0], scored(score))));
+        let feedback = job(&task[0]).feedback.clone().unwrap();
+        assert_eq!((feedback.score, feedback.text), (expected, format!("better than {expected}")));
+        assert_eq!(feedback.result.is_some(), score == 0.5, "the reference is to what the advice speaks of");
+    }
+    assert_eq!(job(&task[0]).attempt, 3);
+    let synthesis = tasks(&step(&mut coordinator, verdict(&task[0], scored(0.4))));
+    assert_eq!(job(&synthesis[0]).dependencies[0].result.as_ref().unwrap().offset, 1, "attempt 1 was best");
+    let effects = step(&mut coordinator, result(&synthesis[0], None));
+    let outcome = outcome(&effects).unwrap();
+    assert_eq!(
+        (outcome.status, outcome.degraded.clone()),
+        (OutcomeStatus::Succeeded, vec!["low_score:title a".into()])
+    );
+    assert_eq!((outcome.task_reports[0].attempts, outcome.task_reports[0].score), (3, Some(0.5)));
+    assert_eq!(coordinator.counters().retries, 2);
+}
+
+#[test]
+fn only_the_first_word_about_the_present_attempt_counts() {
+    let (mut coordinator, first) = planned(settings(), vec![spec(0, "a", &[])]);
+    let low = verdict(&first[0], scored(0.1));
+    let second = tasks(&step(&mut coordinator, low.clone()));
+    assert!(step(&mut coordinator, low).is_empty());
+    assert_eq!(coordinator.counters().superseded_late, 1);
+    let good = verdict(&second[0], scored(0.9));
+    assert_eq!(tasks(&step(&mut coordinator, good.clone())).len(), 1);
+    assert!(step(&mut coordinator, good).is_empty());
+    assert_eq!(coordinator.counters().duplicates, 1);
+}
+
+#[test]
+fn failures_are_passed_on_and_the_outcome_is_partial() {
+    let specs = vec![
+        spec(0, "good", &[]),
+        spec(1, "bad", &[]),
+        spec(2, "either", &["good", "bad"]),
+        spec(3, "hopeless", &["bad"]),
+        spec(4, "behind", &["hopeless"]),
+    ];
+    let (mut coordinator, first) = planned(settings(), specs);
+    assert!(kinds(&step(&mut coordinator, result(&first[1], Some(failure(false))))).is_empty());
+    let either = tasks(&step(&mut coordinator, verdict(&first[0], scored(0.9))));
+    let dependencies = &job(&either[0]).dependencies;
+    assert!(dependencies[0].result.is_some() && dependencies[1].result.is_none());
+    assert_eq!(dependencies[1].failure.as_ref().unwrap().code, "model_error");
+    let synthesis = tasks(&step(&mut coordinator, verdict(&either[0], scored(0.9))));
+    let effects = step(&mut coordinator, result(&synthesis[0], None));
+    let outcome = outcome(&effects).unwrap();
+    assert_eq!(outcome.status, OutcomeStatus::Partial);
+    assert_eq!(outcome.reason, "3 of 5 tasks have no result: title bad: it broke");
+    let states: Vec<_> = outcome.task_reports.iter().map(|report| report.status).collect();
+    use TaskState::{Failed, Skipped, Succeeded};
+    assert_eq!(states, [Succeeded, Failed, Succeeded, Skipped, Skipped, Succeeded]);
+}
+
+#[test]
+fn an_intent_without_any_result_fails() {
+    let (mut coordinator, first) = planned(settings(), vec![spec(0, "a", &[]), spec(1, "b", &["a"])]);
+    let effects = step(&mut coordinator, result(&first[0], Some(failure(false))));
+    let outcome = outcome(&effects).unwrap();
+    assert_eq!((outcome.status, outcome.tasks.failed), (OutcomeStatus::Failed, 2));
+    assert_eq!(outcome.reason, "no task succeeded: title a: it broke");
+}
+
+#[test]
+fn a_failed_attempt_waits_for_its_timer() {
+    let (mut coordinator, first) = planned(settings(), vec![spec(0, "a", &[])]);
+    assert!(kinds(&step(&mut coordinator, result(&first[0], Some(failure(true))))).is_empty());
+    assert_eq!((coordinator.load().outstanding, coordinator.load().ready), (0, 0));
+    let at = coordinator.next_timer().unwrap();
+    assert_eq!(at.since(coordinator.now()), Duration::from_millis(200));
+    assert!(coordinator.step(Timestamp(at.0 - 1), Event::Tick).is_empty());
+    assert_eq!(job(&tasks(&coordinator.step(at, Event::Tick))[0]).attempt, 2);
+}
+
+#[test]
+fn an_attempt_without_an_answer_times_out() {
+    let (mut coordinator, first) = planned(settings(), vec![spec(0, "a", &[])]);
+    assert_eq!(first[0].deadline, START.plus(Duration::from_secs(300)));
+    let at = coordinator.next_timer().unwrap();
+    assert_eq!(at, START.plus(Duration::from_secs(302)), "with grace for the worker's own word");
+    coordinator.step(at, Event::Tick);
+    let again = coordinator.step(coordinator.next_timer().unwrap(), Event::Tick);
+    assert_eq!(job(&tasks(&again)[0]).attempt, 2);
+}
+
+#[test]
+fn a_single_task_is_its_own_answer() {
+    let mut coordinator = coordinator(settings());
+    let task = tasks(&coordinator.step(START, received(1, intent("a", "single", 5)))).remove(0);
+    assert_eq!((job(&task).instruction.as_str(), job(&task).kind), ("goal of a", TaskKind::Work));
+    let effects = step(&mut coordinator, result(&task, None));
+    let outcome = outcome(&effects).unwrap();
+    assert_eq!((outcome.status, outcome.answer.as_str()), (OutcomeStatus::Succeeded, "output of goal of a"));
+    assert_eq!(outcome.tasks.total, 1);
+}
+
+#[test]
+fn a_critic_that_is_down_is_noted_and_tools_fail_the_attempt() {
+    let (mut coordinator, first) = planned(settings(), vec![spec(0, "a", &[]), spec(1, "b", &[])]);
+    step(&mut coordinator, verdict(&first[0], unavailable()));
+    let turn = TaskTurn {
+        task_id: job(&first[1]).task_id.clone(),
+        run: run(1),
+        attempt: 1,
+        step: 0,
+        text: String::new(),
+        calls: Vec::new(),
+        report: report(1),
+    };
+    let synthesis = tasks(&step(&mut coordinator, envelope(&id("a"), 4, Body::TaskTurn(turn))));
+    let failure = job(&synthesis[0]).dependencies[1].failure.clone().unwrap();
+    assert_eq!(failure.code, "tools_unavailable");
+    let effects = step(&mut coordinator, result(&synthesis[0], None));
+    assert_eq!(outcome(&effects).unwrap().degraded, ["critic_unavailable:title a"]);
+}
+
+#[test]
+fn an_unknown_agent_is_replaced() {
+    let task = TaskSpec { agent: "wizard".into(), ..spec(0, "a", &[]) };
+    let (coordinator, first) = planned(settings(), vec![task]);
+    assert_eq!(job(&first[0]).agent, "worker");
+    assert!(format!("{:?}", coordinator.entities()).contains("unknown_agent:wizard"));
+}
+
+#[test]
+fn runaways_and_refused_effects_end_what_they_belong_to() {
+    let (mut coordinator, first) = planned(settings(), vec![spec(0, "a", &[])]);
+    let refused = |envelope: &Envelope, task: bool| Event::EffectRefused {
+        envelope_id: envelope.id.clone(),
+        intent_id: envelope.intent_id.clone(),
+        task_id: task.then(|| job(envelope).task_id.clone()),
+        reason: "record too large".into(),
+    };
+    let effects = coordinator.step(START, refused(&first[0], true));
+    let failed = outcome(&effects).unwrap();
+    assert_eq!((failed.status, failed.tasks.failed), (OutcomeStatus::Failed, 1));
+    let sent_outcome = sent(&effects).find(|e| matches!(e.body, Body::Outcome(_))).unwrap().clone();
+    // The outcome itself is refused: a smaller one takes its place, once.
+    let effects = coordinator.step(START, refused(&sent_outcome, false));
+    let replacement = sent(&effects).next().unwrap().clone();
+    assert!(replacement.id != sent_outcome.id && replacement.id != EnvelopeId::from_string(""));
+    assert!(coordinator.step(START, refused(&replacement, false)).is_empty());
+
+    let (mut coordinator, first) = planned(settings(), vec![spec(0, "a", &[])]);
+    let mut runaway = verdict(&first[0], scored(0.9));
+    runaway.hop = 1_001;
+    let effects = step(&mut coordinator, runaway);
+    assert_eq!(kinds(&effects), ["Cancel", "Outcome"]);
+    assert_eq!(outcome(&effects).unwrap().reason, "more than 1000 messages in a row");
+}
+
+#[test]
+fn a_big_intent_does_not_starve_a_small_one() {
+    let settings = CoordinatorSettings { min_window: 10, ..settings() };
+    let big = (0..100).map(|at| spec(at, &format!("t{at}"), &[])).collect();
+    let (mut coordinator, mut running) = planned(settings, big);
+    assert_eq!(running.len(), 10, "the window");
+    coordinator.step(START, received(3, intent("small", "single", 5)));
+    let mut ended = 0;
+    while coordinator.counters().outcomes.is_empty() {
+        let task = running.remove(0);
+        let reply = if job(&task).title.starts_with("title") {
+            verdict(&task, scored(1.0))
+        } else {
+            result(&task, None)
+        };
+        running.extend(tasks(&step(&mut coordinator, reply)));
+        assert!(coordinator.load().outstanding <= 10);
+        ended += 1;
+    }
+    assert!(ended <= 10 + 6 + 1, "the window, then one turn of the big one: {ended}");
+}
+
+#[test]
+fn windows_follow_the_fleet_and_tasks_spread_over_members() {
+    let members = (0..50).map(|at| WorkerMember {
+        process: format!("w{at:02}"),
+        pool: None,
+        slots: 2,
+        partitions: vec![at, at + 50],
+    });
+    let view = FleetView { workers: members.collect(), active_coordinators: 3 };
+    let mut coordinator = Coordinator::new(std::sync::Arc::new(settings()), 0, 100);
+    coordinator.step(START, Event::Fleet(view));
+    coordinator.step(START, received(1, intent("a", "llm", 5)));
+    let specs = (0..100).map(|at| spec(at, &format!("t{at}"), &[])).collect();
+    let effects = coordinator.step(START, received(2, fragment("a", 1, &run(1), 0, specs, plan_end())));
+    assert_eq!(tasks(&effects).len(), 100, "3 x 100 slots / 3 coordinators");
+    let mut per_member: HashMap<i32, usize> = HashMap::new();
+    for effect in &effects {
+        if let Effect::Send { to: Destination::Worker { partition, .. }, .. } = effect {
+            *per_member.entry(partition % 50).or_default() += 1;
+        }
+    }
+    assert_eq!((per_member.len(), per_member.values().max()), (50, Some(&2)));
+}
+
+#[test]
+fn the_parent_is_the_trigger_and_the_others_are_linked() {
+    let specs = vec![spec(0, "a", &[]), spec(1, "b", &[])];
+    let (mut coordinator, first) = planned(settings(), specs);
+    coordinator.step(START, received(71, verdict(&first[0], scored(0.9))));
+    let effects = coordinator.step(START, received(72, verdict(&first[1], scored(0.9))));
+    let Some(Effect::Send { trace: parent, links, .. }) = effects.first() else { panic!("{effects:?}") };
+    assert_eq!((parent, links), (&trace(72), &vec![trace(71)]));
+}

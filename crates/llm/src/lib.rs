@@ -1,0 +1,24 @@
+//! Models: the only door to them.
+//!
+//! One port, [`Model`], with any OpenAI-compatible HTTP endpoint ([`OpenAiModel`]) or the offline model
+//! ([`OfflineModel`]) behind it. [`mock`] is an endpoint to test against.
+
+pub mod json_text;
+pub mod mock;
+mod offline;
+mod openai;
+mod port;
+mod prompt;
+
+pub use offline::{OfflineModel, OfflineOptions};
+pub use openai::{Backoff, ModelNames, OpenAiModel, OpenAiOptions, OptionsError, Price};
+pub use port::{
+    ChatReply, ChatRequest, Format, Message, Model, ModelError, ModelErrorKind, ModelInfo, Purpose, Speaker,
+    StreamEvent, TextStream,
+};
+
+/// Tokens of so many characters, by rule of thumb: four a token, rounded up.
+#[must_use]
+pub fn estimated_tokens(chars: usize) -> i64 {
+    i64::try_from(chars.div_ceil(4)).unwrap_or(i64::MAX)
+}

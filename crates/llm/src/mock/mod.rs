@@ -1,0 +1,264 @@
+//! A chat-completions endpoint on loopback that does what a script says, and counts.
+//!
+//! For tests and benchmarks, in this process ([`MockServer`]) or in one of its own ([`serve`]; then
+//! `GET /_mock/stats`, `POST /_mock/release` and `POST /_mock/release-for-good` take the place of the
+//! handle).
+
+pub mod scripts;
+mod service;
+mod stats;
+
+pub use stats::{ByPurpose, MockStats};
+
+use crate::Purpose;
+use crate::prompt::Prompt;
+use serde_json::Value;
+use starling_protocol::Usage;
+use stats::Counters;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::sync::{oneshot, watch};
+
+/// Decides what happens to a call.
+pub type Script = Arc<dyn Fn(&MockCall) -> MockAction + Send + Sync>;
+
+/// How a mock endpoint behaves.
+#[derive(Clone)]
+pub struct MockOptions {
+    /// How long a reply takes, unless its action says otherwise.
+    pub latency: Duration,
+    /// What it does.
+    pub script: Script,
+    /// Calls remembered to notice repeated ones; the memory is about 16 bytes a call. Default 1,000,000.
+    pub max_remembered: usize,
+}
+
+impl MockOptions {
+    /// A script, without latency.
+    #[must_use]
+    pub fn new(script: Script) -> Self {
+        MockOptions { latency: Duration::ZERO, script, max_remembered: 1_000_000 }
+    }
+}
+
+/// A call, as the script sees it.
+#[derive(Clone, Debug)]
+pub struct MockCall {
+    /// Counts from 1.
+    pub number: u64,
+    /// Guessed from the name of the JSON schema, else from the sections of the prompt.
+    pub purpose: Purpose,
+    /// The last user message.
+    pub prompt: String,
+    /// Whether the client wants a stream.
+    pub streams: bool,
+    /// The whole request body.
+    pub body: Value,
+    headers: axum::http::HeaderMap,
+}
+
+impl MockCall {
+    /// A request header, if it is there and is text.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+
+    /// The text of a section (`## Name`) of the prompt.
+    #[must_use]
+    pub fn section(&self, name: &str) -> Option<&str> {
+        Prompt::parse(&self.prompt).section(name)
+    }
+}
+
+/// What happens to a call.
+#[derive(Clone, Debug)]
+pub enum MockAction {
+    /// A whole reply; one chunk if the client streams.
+    Reply {
+        /// What the model says.
+        text: String,
+        /// Tokens; `None` counts four characters a token.
+        usage: Option<Usage>,
+        /// Time until the reply; `None` takes [`MockOptions::latency`].
+        delay: Option<Duration>,
+    },
+    /// A reply in pieces, each after its delay; put together if the client does not stream.
+    Stream {
+        /// Delay before each piece, and the piece.
+        chunks: Vec<(Duration, String)>,
+    },
+    /// A stream that breaks off after these pieces, without an end.
+    CutStream {
+        /// Delay before each piece, and the piece.
+        chunks: Vec<(Duration, String)>,
+    },
+    /// A reply with this status.
+    Status {
+        /// HTTP status.
+        code: u16,
+        /// Headers, such as `retry-after`.
+        headers: Vec<(String, String)>,
+        /// Body, as it is.
+        body: String,
+    },
+    /// A 200 with this body, as it is.
+    RawBody {
+        /// Such as `application/json` or `text/event-stream`.
+        content_type: String,
+        /// The bytes.
+        body: Vec<u8>,
+    },
+    /// Stays open until the next release, then does something else.
+    Hold {
+        /// What follows the release.
+        then: Box<MockAction>,
+    },
+}
+
+impl MockAction {
+    /// A plain reply after the usual latency.
+    #[must_use]
+    pub fn reply(text: impl Into<String>) -> MockAction {
+        MockAction::Reply { text: text.into(), usage: None, delay: None }
+    }
+
+    /// A plain reply after a latency of its own.
+    #[must_use]
+    pub fn reply_after(delay: Duration, text: impl Into<String>) -> MockAction {
+        MockAction::Reply { text: text.into(), usage: None, delay: Some(delay) }
+    }
+
+    /// An error with an OpenAI-like body.
+    #[must_use]
+    pub fn error(code: u16, message: &str) -> MockAction {
+        MockAction::Status {
+            code,
+            headers: vec![],
+            body: serde_json::json!({"error": {"message": message, "code": code}}).to_string(),
+        }
+    }
+
+    /// Holds the call, then replies.
+    #[must_use]
+    pub fn hold_then_reply(text: impl Into<String>) -> MockAction {
+        MockAction::Hold { then: Box::new(MockAction::reply(text)) }
+    }
+}
+
+/// Holds calls back.
+#[derive(Clone, Copy, Default)]
+struct Gate {
+    /// Counts the releases.
+    released: u64,
+    /// Nothing is held any more.
+    open: bool,
+}
+
+/// What the connections of a mock endpoint share.
+struct Shared {
+    options: MockOptions,
+    counters: Arc<Counters>,
+    gate: watch::Sender<Gate>,
+}
+
+impl Shared {
+    fn new(options: MockOptions) -> Arc<Shared> {
+        Arc::new(Shared {
+            counters: Arc::new(Counters::new(options.max_remembered)),
+            options,
+            gate: watch::Sender::new(Gate::default()),
+        })
+    }
+
+    fn open_gate(&self) {
+        self.gate.send_modify(|gate| gate.open = true);
+    }
+
+    fn release(&self) {
+        self.gate.send_modify(|gate| gate.released += 1);
+    }
+}
+
+/// A mock endpoint on a thread of its own. Dropping it closes all connections.
+pub struct MockServer {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl MockServer {
+    /// Starts on a free port of loopback. Ready when this returns.
+    ///
+    /// # Errors
+    /// No socket or no thread to be had.
+    pub fn start(options: MockOptions) -> std::io::Result<MockServer> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let shared = Shared::new(options);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (stop, stopped) = oneshot::channel();
+        let served = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("mock-model".to_owned()).spawn(move || {
+            runtime.block_on(async {
+                let serving = async {
+                    let listener = tokio::net::TcpListener::from_std(listener)?;
+                    service::serve(listener, served).await
+                };
+                tokio::select! {
+                    outcome = serving => if let Err(error) = outcome {
+                        tracing::error!(%error, "the mock model stopped");
+                    },
+                    // An error means that the handle is gone, which stops it as well.
+                    _ = stopped => {}
+                }
+            });
+        })?;
+        Ok(MockServer { address, shared, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// For [`crate::OpenAiOptions::base_url`].
+    #[must_use]
+    pub fn base_url(&self) -> String {
+        format!("http://{}/v1", self.address)
+    }
+
+    /// The counts so far.
+    #[must_use]
+    pub fn stats(&self) -> MockStats {
+        self.shared.counters.snapshot()
+    }
+
+    /// Lets go of all calls that are held now.
+    pub fn release(&self) {
+        self.shared.release();
+    }
+
+    /// Lets go of all calls that are held, and holds none any more.
+    pub fn release_for_good(&self) {
+        self.shared.open_gate();
+    }
+}
+
+impl Drop for MockServer {
+    fn drop(&mut self) {
+        if let Some(stop) = self.stop.take() {
+            let _ = stop.send(());
+        }
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Serves until the process ends: a mock endpoint as a process of its own.
+///
+/// # Errors
+/// The listener broke.
+pub async fn serve(listener: tokio::net::TcpListener, options: MockOptions) -> std::io::Result<()> {
+    service::serve(listener, Shared::new(options)).await
+}

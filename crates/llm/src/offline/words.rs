@@ -1,0 +1,174 @@
+//! Words and sentences.
+
+use std::collections::BTreeMap;
+
+const COMMON: &[&str] = &[
+    "about", "after", "all", "also", "and", "any", "are", "because", "been", "before", "but", "can", "could",
+    "did", "does", "each", "every", "for", "from", "give", "given", "had", "has", "have", "her", "his",
+    "how", "into", "its", "just", "more", "most", "not", "now", "one", "only", "our", "out", "over", "per",
+    "please", "say", "she", "should", "some", "than", "that", "the", "their", "them", "then", "there",
+    "these", "they", "this", "those", "three", "two", "use", "was", "were", "what", "when", "where", "which",
+    "who", "why", "will", "with", "would", "you", "your",
+];
+
+/// The telling words of a text, lower case, in order of appearance, each once.
+pub(super) fn words(text: &str) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    let mut seen = std::collections::BTreeSet::new();
+    for word in text.split(|c: char| !c.is_alphanumeric()) {
+        let word = word.to_lowercase();
+        if word.chars().count() >= 3 && !COMMON.contains(&word.as_str()) && seen.insert(word.clone()) {
+            found.push(word);
+        }
+    }
+    found
+}
+
+/// Whether a word is among others, plural or not.
+pub(super) fn mentions(words: &[String], wanted: &str) -> bool {
+    let wanted = wanted.to_lowercase();
+    let stem = wanted.trim_end_matches('s');
+    stem.len() >= 3 && words.iter().any(|word| word.trim_end_matches('s') == stem)
+}
+
+/// Puts lines together that were wrapped: a long line goes on in the next, unless a list, a
+/// header such as `Subject:` or an empty line begins there.
+pub(super) fn unwrapped(text: &str) -> String {
+    const LONG: usize = 60;
+    let mut whole = String::with_capacity(text.len());
+    let mut last = 0;
+    for line in text.lines() {
+        let line = line.trim_end();
+        let begins = line.trim_start();
+        let is_header = begins
+            .split_whitespace()
+            .next()
+            .is_some_and(|word| word.ends_with(':') && word.starts_with(char::is_uppercase));
+        let goes_on = last >= LONG && begins.starts_with(char::is_alphanumeric) && !is_header;
+        if !whole.is_empty() {
+            whole.push(if goes_on { ' ' } else { '\n' });
+        }
+        whole.push_str(if goes_on { begins } else { line });
+        last = line.chars().count();
+    }
+    whole
+}
+
+/// The sentences and lines of a text.
+pub(super) fn sentences(text: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    for line in text.lines() {
+        let mut rest = line;
+        while let Some(at) = rest
+            .char_indices()
+            .find(|(at, c)| {
+                matches!(c, '.' | '!' | '?') && rest.get(at + 1..).is_some_and(|after| after.starts_with(' '))
+            })
+            .map(|(at, _)| at)
+        {
+            found.push(rest.get(..=at).unwrap_or_default());
+            rest = rest.get(at + 1..).unwrap_or_default();
+        }
+        found.push(rest);
+    }
+    found
+        .into_iter()
+        .map(|s| s.trim().trim_start_matches(['-', '*', '#', '>', ' ']))
+        .filter(|s| s.chars().any(char::is_alphanumeric))
+        .collect()
+}
+
+/// The sentences that say most, in the order of the text: those whose words are frequent in the text
+/// or asked for.
+pub(super) fn key_sentences<'a>(text: &'a str, asked: &[String], most: usize) -> Vec<&'a str> {
+    let all = sentences(text);
+    let mut frequency: BTreeMap<String, f64> = BTreeMap::new();
+    for sentence in &all {
+        for word in words(sentence) {
+            *frequency.entry(word).or_default() += 1.0;
+        }
+    }
+    let mut weighed: Vec<(f64, usize)> = all
+        .iter()
+        .enumerate()
+        .map(|(at, sentence)| {
+            let own = words(sentence);
+            let weight: f64 = own
+                .iter()
+                .map(|word| {
+                    let bonus = if mentions(asked, word) { 3.0 } else { 0.0 };
+                    frequency.get(word).copied().unwrap_or(0.0) + bonus
+                })
+                .sum();
+            // Long sentences have more words without saying more.
+            let length = f64::from(u32::try_from(own.len()).unwrap_or(u32::MAX));
+            (weight / (length + 3.0).sqrt(), at)
+        })
+        .collect();
+    weighed.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+    let mut chosen: Vec<usize> = weighed.into_iter().take(most).map(|(_, at)| at).collect();
+    chosen.sort_unstable();
+    chosen.into_iter().filter_map(|at| all.get(at).copied()).collect()
+}
+
+/// A text of at most so many characters, cut at a word.
+pub(super) fn shorten(text: &str, most: usize) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    if line.chars().count() <= most {
+        return line;
+    }
+    let cut: String = line.chars().take(most).collect();
+    let cut = cut.rsplit_once(' ').map_or(cut.as_str(), |(head, _)| head);
+    format!("{cut}…")
+}
+
+/// How many of something a goal asks for: "recommend three", "top 5".
+pub(super) fn wanted_count(goal: &str) -> Option<usize> {
+    const NAMES: [&str; 10] = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"];
+    let words: Vec<String> = goal
+        .split(|c: char| !c.is_alphanumeric())
+        .filter(|word| !word.is_empty())
+        .map(str::to_lowercase)
+        .collect();
+    let count = |word: &String| {
+        NAMES
+            .iter()
+            .position(|name| name == word)
+            .map(|at| at + 1)
+            .or_else(|| word.parse().ok())
+            .filter(|n| (1..=20).contains(n))
+    };
+    const ASKING: [&str; 9] =
+        ["recommend", "top", "best", "pick", "choose", "select", "suggest", "find", "shortlist"];
+    words
+        .iter()
+        .enumerate()
+        .filter(|(_, word)| ASKING.contains(&word.as_str()))
+        .find_map(|(at, _)| words.iter().skip(at + 1).take(2).find_map(count))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_in_goals() {
+        for (goal, expected) in [
+            ("Compare the laptops and recommend three", Some(3)),
+            ("Give me the top 5 phones", Some(5)),
+            ("Find the two best", Some(2)),
+            ("Compare 40 laptops", None),
+            ("", None),
+        ] {
+            assert_eq!(wanted_count(goal), expected, "{goal}");
+        }
+    }
+
+    #[test]
+    fn sentences_of_prose_and_lists() {
+        assert_eq!(
+            sentences("It broke. Version 2.1 is bad!\n- an item\n\n---\nDone?"),
+            ["It broke.", "Version 2.1 is bad!", "an item", "Done?"]
+        );
+    }
+}

@@ -1,0 +1,360 @@
+//! One question: its attempts, its deadline and what it costs.
+
+use super::Endpoint;
+use super::dialect::Dialect;
+use super::fault::{self, Fault};
+use super::options::Price;
+use super::reply::{self, Spoiled};
+use super::retry::{parse_retry_after, wait_before_next};
+use crate::{ChatReply, ChatRequest, Format, ModelError, ModelErrorKind};
+use reqwest::Response;
+use reqwest::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use starling_protocol::{CallReport, Usage};
+use std::future::Future;
+use std::sync::Arc;
+use std::time::SystemTime;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant, sleep, timeout_at};
+
+/// Longest error body that is read: it is only quoted from.
+const MAX_ERROR_BYTES: usize = 64 << 10;
+
+pub(super) struct Call {
+    pub(super) endpoint: Arc<Endpoint>,
+    pub(super) request: ChatRequest,
+    streams: bool,
+    dialect: Dialect,
+    /// Failed attempts that were worth another one.
+    attempt: u32,
+    /// A stale connection was met; the next one is an ordinary failure.
+    renewed: bool,
+    ledger: Ledger,
+    permit: Option<OwnedSemaphorePermit>,
+}
+
+/// What was spent so far.
+struct Ledger {
+    started: Instant,
+    asked: String,
+    replied: Option<String>,
+    calls: i64,
+    usage: Usage,
+}
+
+impl Call {
+    /// Waits for its turn.
+    pub(super) async fn begin(
+        endpoint: Arc<Endpoint>,
+        request: ChatRequest,
+        streams: bool,
+    ) -> Result<Call, ModelError> {
+        let asked = endpoint.options.models.for_purpose(request.purpose).to_owned();
+        let mut call = Call {
+            dialect: endpoint.dialects.of(&asked),
+            ledger: Ledger {
+                started: Instant::now(),
+                asked,
+                replied: None,
+                calls: 0,
+                usage: Usage::default(),
+            },
+            endpoint,
+            request,
+            streams,
+            attempt: 0,
+            renewed: false,
+            permit: None,
+        };
+        let in_flight = Arc::clone(&call.endpoint.in_flight);
+        match timeout_at(call.request.deadline, in_flight.acquire_owned()).await {
+            Ok(permit) => call.permit = permit.ok(),
+            Err(_) => {
+                let most = call.endpoint.options.max_in_flight;
+                let message = format!(
+                    "the deadline came while {most} other calls were open; raise the limit of calls in flight"
+                );
+                return Err(call.error(Fault::new(ModelErrorKind::Deadline, message)));
+            }
+        }
+        Ok(call)
+    }
+
+    /// Asks for a whole reply until there is one.
+    pub(super) async fn whole(mut self) -> Result<ChatReply, ModelError> {
+        let opener = reply::opener(&self.request.format);
+        loop {
+            let limit = self.attempt_limit();
+            let attempt = async {
+                let response = self.send().await?;
+                let most = self.endpoint.options.max_response_bytes;
+                let body = read_body(response, most).await?;
+                reply::read_completion(&body, opener)
+            };
+            let outcome = timeout_at(limit, attempt).await;
+            self.ledger.calls += 1;
+            match outcome.unwrap_or_else(|_| Err(self.too_slow(limit).into())) {
+                Ok(reply) => {
+                    let usage = reply.usage.unwrap_or_else(|| self.estimate(reply.text.chars().count()));
+                    self.spend(reply.model, usage);
+                    return Ok(ChatReply { text: reply.text, report: self.report() });
+                }
+                Err(spoiled) => {
+                    self.spend(spoiled.model, spoiled.usage.unwrap_or_default());
+                    self.recover(spoiled.fault).await?;
+                }
+            }
+        }
+    }
+
+    /// When an attempt that begins now must be over.
+    pub(super) fn attempt_limit(&self) -> Instant {
+        earlier(self.request.deadline, Instant::now().checked_add(self.endpoint.options.call_timeout))
+    }
+
+    /// When the first text of an attempt that begins now must have come.
+    pub(super) fn first_text_limit(&self, attempt_limit: Instant) -> Instant {
+        earlier(attempt_limit, Instant::now().checked_add(self.endpoint.options.first_token_timeout))
+    }
+
+    /// The fault of an attempt that did not make it until `limit`.
+    pub(super) fn too_slow(&self, limit: Instant) -> Fault {
+        if limit >= self.request.deadline {
+            Fault::new(ModelErrorKind::Deadline, "the deadline came before the reply was complete")
+        } else {
+            let waited = if self.streams {
+                "no text within the time limit of a call"
+            } else {
+                "no complete reply within the time limit of a call"
+            };
+            Fault::new(ModelErrorKind::Server, waited)
+        }
+    }
+
+    /// Sends the question once; a reply that is not 2xx is a fault.
+    pub(super) fn send(&self) -> impl Future<Output = Result<Response, Fault>> + Send + 'static {
+        let options = &self.endpoint.options;
+        let body = self.dialect.body(
+            &self.request,
+            &self.ledger.asked,
+            self.streams,
+            options.send_temperature,
+            &options.extra_body,
+        );
+        let target = &self.endpoint.target;
+        let mut request = self
+            .endpoint
+            .client
+            .post(target.url.clone())
+            .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
+            .body(body.to_string());
+        if let (Some((user, password)), None) = (&target.login, &options.api_key) {
+            request = request.basic_auth(user, password.as_deref());
+        }
+        let trace = self.request.traceparent.as_deref();
+        if let Some(trace) = trace.and_then(|trace| HeaderValue::from_str(trace).ok()) {
+            request = request.header("traceparent", trace);
+        }
+        async move {
+            let response = request.send().await.map_err(unanswered)?;
+            let status = response.status();
+            if status.is_success() {
+                return Ok(response);
+            }
+            let retry_after = response
+                .headers()
+                .get(RETRY_AFTER)
+                .and_then(|value| value.to_str().ok())
+                .and_then(|value| parse_retry_after(value, SystemTime::now()));
+            let body = read_up_to(response, MAX_ERROR_BYTES).await;
+            let body = String::from_utf8_lossy(&body);
+            Err(fault::of_status(status.as_u16(), retry_after, &body))
+        }
+    }
+
+    /// After a failed attempt: returns once the next one may begin, or gives up with the error.
+    pub(super) async fn recover(&mut self, fault: Fault) -> Result<(), ModelError> {
+        if let Some(refusal) = &fault.refusal
+            && let Some(simpler) = self.dialect.simpler(
+                refusal,
+                matches!(self.request.format, Format::Json { .. }),
+                self.streams,
+            )
+        {
+            tracing::info!(
+                endpoint = self.endpoint.target.endpoint,
+                model = self.ledger.asked,
+                "the endpoint refuses part of the protocol; asking in simpler terms from now on"
+            );
+            self.endpoint.dialects.learn(&self.ledger.asked, simpler);
+            self.dialect = self.endpoint.dialects.of(&self.ledger.asked);
+            return Ok(());
+        }
+        if fault.stale && !self.renewed {
+            self.renewed = true;
+            return Ok(());
+        }
+        self.attempt += 1;
+        let remaining = self.request.deadline.saturating_duration_since(Instant::now());
+        let wait = if fault.retry {
+            wait_before_next(
+                self.attempt,
+                self.endpoint.options.max_attempts,
+                fault.retry_after,
+                remaining,
+                self.endpoint.options.backoff,
+                rand::random(),
+            )
+        } else {
+            None
+        };
+        match wait {
+            Some(wait) => {
+                tracing::debug!(
+                    endpoint = self.endpoint.target.endpoint,
+                    kind = fault.kind.code(),
+                    attempt = self.attempt,
+                    wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
+                    "model call failed, trying again"
+                );
+                sleep(wait).await;
+                Ok(())
+            }
+            None => Err(self.error(fault)),
+        }
+    }
+
+    /// Lets the next call in.
+    pub(super) fn release(&mut self) {
+        self.permit = None;
+    }
+
+    pub(super) fn count_call(&mut self) {
+        self.ledger.calls += 1;
+    }
+
+    /// Notes what an attempt took.
+    pub(super) fn spend(&mut self, model: Option<String>, usage: Usage) {
+        if model.is_some() {
+            self.ledger.replied = model;
+        }
+        let total = &mut self.ledger.usage;
+        total.prompt_tokens = total.prompt_tokens.saturating_add(usage.prompt_tokens);
+        total.completion_tokens = total.completion_tokens.saturating_add(usage.completion_tokens);
+    }
+
+    /// Tokens by rule of thumb, for endpoints that do not count.
+    pub(super) fn estimate(&self, reply_chars: usize) -> Usage {
+        let sent: usize = self.request.messages.iter().map(|message| message.text.chars().count()).sum();
+        Usage {
+            prompt_tokens: crate::estimated_tokens(sent),
+            completion_tokens: crate::estimated_tokens(reply_chars),
+        }
+    }
+
+    pub(super) fn report(&self) -> CallReport {
+        let prices = &self.endpoint.options.prices;
+        let ledger = &self.ledger;
+        let price = prices
+            .get(&ledger.asked)
+            .or_else(|| prices.get(ledger.replied.as_ref()?))
+            .copied()
+            .unwrap_or_default();
+        CallReport {
+            model: ledger.replied.as_ref().unwrap_or(&ledger.asked).clone(),
+            offline: false,
+            calls: ledger.calls,
+            usage: ledger.usage,
+            cost_usd: cost(ledger.usage, price),
+            latency_ms: i64::try_from(ledger.started.elapsed().as_millis()).unwrap_or(i64::MAX),
+        }
+    }
+
+    pub(super) fn error(&self, fault: Fault) -> ModelError {
+        let mut message = fault.message;
+        if fault.kind == ModelErrorKind::UnknownModel {
+            message = format!("{message} (asked for {})", self.ledger.asked);
+        }
+        // Servers like to quote the key that they refuse.
+        for secret in &self.endpoint.secrets {
+            message = message.replace(secret.as_str(), "[secret]");
+        }
+        ModelError {
+            kind: fault.kind,
+            message,
+            endpoint: self.endpoint.target.endpoint.clone(),
+            report: self.report(),
+        }
+    }
+}
+
+fn earlier(a: Instant, b: Option<Instant>) -> Instant {
+    b.map_or(a, |b| a.min(b))
+}
+
+#[allow(clippy::cast_precision_loss)] // far below 2^52 tokens
+fn cost(usage: Usage, price: Price) -> f64 {
+    (usage.prompt_tokens as f64 * price.input + usage.completion_tokens as f64 * price.output) / 1_000_000.0
+}
+
+/// Reads a body; more bytes than `most` are a fault.
+pub(super) async fn read_body(mut response: Response, most: usize) -> Result<Vec<u8>, Spoiled> {
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(network_fault)? {
+        if body.len() + chunk.len() > most {
+            return Err(too_big(most).into());
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(body)
+}
+
+pub(super) fn too_big(most: usize) -> Fault {
+    Fault::bad_reply(format!("the reply is longer than {most} bytes"))
+}
+
+/// Reads the beginning of a body, whatever happens.
+async fn read_up_to(mut response: Response, most: usize) -> Vec<u8> {
+    let mut body = Vec::new();
+    while body.len() < most {
+        match response.chunk().await {
+            Ok(Some(chunk)) => body.extend_from_slice(&chunk),
+            Ok(None) | Err(_) => break,
+        }
+    }
+    body.truncate(most);
+    body
+}
+
+/// The fault of a request that nothing came back for. A kept connection that the server closed in the
+/// same moment looks like this, so it says nothing about the server's health.
+fn unanswered(error: reqwest::Error) -> Fault {
+    let stale = !error.is_connect() && !error.is_timeout();
+    Fault { stale, ..network_fault(error) }
+}
+
+pub(super) fn network_fault(error: reqwest::Error) -> Fault {
+    let cause = root_cause(&error);
+    if error.is_connect() {
+        return Fault::new(
+            ModelErrorKind::Unreachable,
+            format!("nobody answers there ({cause}); is the server running, and is the base URL right?"),
+        );
+    }
+    Fault::new(
+        ModelErrorKind::Server,
+        format!("the connection broke before the reply was complete ({cause})"),
+    )
+}
+
+/// The innermost error, which is the one that says something. Never holds the URL.
+pub(super) fn root_cause(error: &reqwest::Error) -> String {
+    let mut innermost: &dyn std::error::Error = error;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    let text = innermost.to_string();
+    match error.url() {
+        Some(url) => text.replace(url.as_str(), "(the base URL)"),
+        None => text,
+    }
+}

@@ -1,0 +1,196 @@
+//! How much of the protocol an endpoint understands. Found out by asking, remembered for the process.
+
+use crate::{ChatRequest, Format, Message, Speaker};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+/// How JSON is asked for, from the strictest to the one that every model understands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum JsonForm {
+    /// `response_format` with the schema.
+    #[default]
+    Schema,
+    /// `response_format` json_object; the schema is in the prompt.
+    Object,
+    /// The schema is in the prompt, nothing else.
+    Prompt,
+}
+
+/// What may be sent. Default: everything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Dialect {
+    pub(super) json: JsonForm,
+    pub(super) no_stream_usage: bool,
+    pub(super) no_temperature: bool,
+    /// `max_completion_tokens` in place of `max_tokens`.
+    pub(super) completion_tokens: bool,
+}
+
+impl Dialect {
+    /// A simpler dialect to try after a refusal, or `None` if the refusal is about something else.
+    pub(super) fn simpler(self, refusal: &str, wants_json: bool, streams: bool) -> Option<Dialect> {
+        let mentions = |word: &str| refusal.contains(word);
+        let mut next = self;
+        if streams && (mentions("stream_options") || mentions("include_usage")) {
+            next.no_stream_usage = true;
+        } else if mentions("max_completion_tokens") && mentions("max_tokens") {
+            next.completion_tokens = true;
+        } else if mentions("temperature") {
+            next.no_temperature = true;
+        } else if wants_json
+            && ["response_format", "json_schema", "json_object", "schema", "grammar"]
+                .into_iter()
+                .any(mentions)
+        {
+            next.json = match self.json {
+                JsonForm::Schema => JsonForm::Object,
+                JsonForm::Object | JsonForm::Prompt => JsonForm::Prompt,
+            };
+        }
+        (next != self).then_some(next)
+    }
+
+    /// What both have learned.
+    fn merge(self, other: Dialect) -> Dialect {
+        Dialect {
+            json: self.json.max(other.json),
+            no_stream_usage: self.no_stream_usage || other.no_stream_usage,
+            no_temperature: self.no_temperature || other.no_temperature,
+            completion_tokens: self.completion_tokens || other.completion_tokens,
+        }
+    }
+
+    /// The request body.
+    pub(super) fn body(
+        self,
+        request: &ChatRequest,
+        model: &str,
+        streams: bool,
+        send_temperature: bool,
+        extra: &Map<String, Value>,
+    ) -> Value {
+        let mut body = Map::new();
+        body.insert("model".to_owned(), json!(model));
+        let mut messages = request.messages.clone();
+        if let Format::Json { name, schema } = &request.format {
+            if self.json != JsonForm::Schema {
+                explain_schema(&mut messages, schema);
+            }
+            match self.json {
+                JsonForm::Schema => body.insert(
+                    "response_format".to_owned(),
+                    json!({"type": "json_schema", "json_schema": {"name": name, "schema": schema}}),
+                ),
+                JsonForm::Object => body.insert("response_format".to_owned(), json!({"type": "json_object"})),
+                JsonForm::Prompt => None,
+            };
+        }
+        let messages: Vec<Value> =
+            messages.into_iter().map(|m| json!({"role": role(m.speaker), "content": m.text})).collect();
+        body.insert("messages".to_owned(), Value::Array(messages));
+        if let Some(max) = request.max_tokens {
+            let field = if self.completion_tokens { "max_completion_tokens" } else { "max_tokens" };
+            body.insert(field.to_owned(), json!(max));
+        }
+        if let Some(temperature) = request.temperature
+            && send_temperature
+            && !self.no_temperature
+        {
+            // Through its shortest decimal form, else 0.2 becomes 0.20000000298.
+            let short = temperature.to_string().parse::<f64>().unwrap_or_default();
+            body.insert("temperature".to_owned(), json!(short));
+        }
+        if streams {
+            body.insert("stream".to_owned(), json!(true));
+            if !self.no_stream_usage {
+                body.insert("stream_options".to_owned(), json!({"include_usage": true}));
+            }
+        }
+        for (key, value) in extra {
+            body.insert(key.clone(), value.clone());
+        }
+        Value::Object(body)
+    }
+}
+
+fn role(speaker: Speaker) -> &'static str {
+    match speaker {
+        Speaker::System => "system",
+        Speaker::User => "user",
+        Speaker::Assistant => "assistant",
+    }
+}
+
+fn explain_schema(messages: &mut Vec<Message>, schema: &Value) {
+    let order = format!(
+        "Reply with one JSON value that matches this JSON Schema, and with nothing else: \
+         no prose, no code fence.\n{schema}"
+    );
+    match messages.iter_mut().rev().find(|m| m.speaker == Speaker::System) {
+        Some(system) => {
+            system.text.push_str("\n\n");
+            system.text.push_str(&order);
+        }
+        None => messages.insert(0, Message { speaker: Speaker::System, text: order }),
+    }
+}
+
+/// The dialects found out so far, by model; as many entries as models in the settings.
+#[derive(Default)]
+pub(super) struct Dialects {
+    known: Mutex<BTreeMap<String, Dialect>>,
+}
+
+impl Dialects {
+    pub(super) fn of(&self, model: &str) -> Dialect {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(model).copied().unwrap_or_default()
+    }
+
+    /// Remembers; what other calls found out in the meantime stays.
+    pub(super) fn learn(&self, model: &str, dialect: Dialect) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let entry = known.entry(model.to_owned()).or_default();
+        *entry = entry.merge(dialect);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_leads_to_the_next_simpler_request_until_none_is_left() {
+        let refusal = "response_format.type json_schema is not supported";
+        let mut forms = vec![];
+        let mut dialect = Dialect::default();
+        while let Some(next) = dialect.simpler(refusal, true, false) {
+            forms.push(next.json);
+            dialect = next;
+        }
+        assert_eq!(forms, [JsonForm::Object, JsonForm::Prompt]);
+
+        let full = Dialect::default();
+        for (refusal, json, streams, expected) in [
+            ("unknown field stream_options", false, true, Some(Dialect { no_stream_usage: true, ..full })),
+            ("unknown field stream_options", false, false, None),
+            (
+                "'max_tokens' is not supported, use 'max_completion_tokens'",
+                false,
+                false,
+                Some(Dialect { completion_tokens: true, ..full }),
+            ),
+            (
+                "unsupported value: 'temperature'",
+                false,
+                false,
+                Some(Dialect { no_temperature: true, ..full }),
+            ),
+            ("invalid json_schema", false, false, None),
+            ("messages: too few", true, true, None),
+        ] {
+            assert_eq!(full.simpler(refusal, json, streams), expected, "{refusal}");
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Any endpoint that speaks the chat-completions protocol.
+//!
+//! Decisions are plain functions in the submodules: what to send ([`dialect`]), what a failure means
+//! ([`fault`]), when to ask again ([`retry`]), what came back ([`reply`], [`sse`]). Here and in
+//! [`call`] and [`streaming`] are their effects.
+
+mod call;
+mod dialect;
+mod fault;
+mod options;
+mod reply;
+mod retry;
+mod sse;
+mod streaming;
+
+pub use options::{Backoff, ModelNames, OpenAiOptions, OptionsError, Price};
+
+use crate::{ChatReply, ChatRequest, Model, ModelError, ModelInfo, Purpose, TextStream};
+use async_trait::async_trait;
+use call::Call;
+use dialect::Dialects;
+use options::Target;
+use reqwest::Client;
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
+use secrecy::ExposeSecret;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Semaphore;
+
+/// A model behind an OpenAI-compatible endpoint. Cheap to clone; clones share connections, limits and
+/// what was learned about the endpoint.
+#[derive(Clone)]
+pub struct OpenAiModel {
+    inner: Arc<Endpoint>,
+}
+
+/// What all calls share.
+struct Endpoint {
+    client: Client,
+    target: Target,
+    options: OpenAiOptions,
+    secrets: Vec<String>,
+    dialects: Dialects,
+    in_flight: Arc<Semaphore>,
+}
+
+impl OpenAiModel {
+    /// Makes the client. Nothing is sent yet.
+    ///
+    /// # Errors
+    /// [`OptionsError`] says which setting is wrong.
+    pub fn new(options: OpenAiOptions) -> Result<Self, OptionsError> {
+        let target = options.check()?;
+        let client = client(&options, &target)?;
+        Ok(OpenAiModel {
+            inner: Arc::new(Endpoint {
+                client,
+                secrets: options.secrets(&target),
+                dialects: Dialects::default(),
+                in_flight: Arc::new(Semaphore::new(options.max_in_flight.min(Semaphore::MAX_PERMITS))),
+                target,
+                options,
+            }),
+        })
+    }
+
+    /// The model that answers for a purpose.
+    #[must_use]
+    pub fn model_for(&self, purpose: Purpose) -> &str {
+        self.inner.options.models.for_purpose(purpose)
+    }
+}
+
+fn client(options: &OpenAiOptions, target: &Target) -> Result<Client, OptionsError> {
+    // An error means that another part of the process has installed one, which is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let mut builder = Client::builder()
+        .connect_timeout(options.connect_timeout)
+        .tcp_nodelay(true)
+        .tcp_keepalive(Duration::from_secs(30))
+        .pool_max_idle_per_host(options.max_idle_connections)
+        .redirect(reqwest::redirect::Policy::none())
+        .user_agent(concat!("starling/", env!("CARGO_PKG_VERSION")))
+        .default_headers(headers(options)?);
+    if target.loopback {
+        builder = builder.no_proxy();
+    }
+    if target.url.scheme() == "http" {
+        // Plain HTTP must not fail for want of root certificates on the machine.
+        builder = builder.tls_certs_only([]);
+    }
+    builder.build().map_err(|error| OptionsError::Client(call::root_cause(&error)))
+}
+
+fn headers(options: &OpenAiOptions) -> Result<HeaderMap, OptionsError> {
+    let mut headers = HeaderMap::new();
+    let secret_value = |name: &str, value: &str| {
+        let mut value = HeaderValue::from_str(value).map_err(|_| OptionsError::Header(name.to_owned()))?;
+        value.set_sensitive(true);
+        Ok(value)
+    };
+    if let Some(key) = &options.api_key {
+        let bearer = format!("Bearer {}", key.expose_secret().trim());
+        headers.insert(AUTHORIZATION, secret_value("authorization", &bearer)?);
+    }
+    for (name, value) in &options.extra_headers {
+        let parsed =
+            HeaderName::from_bytes(name.as_bytes()).map_err(|_| OptionsError::Header(name.clone()))?;
+        headers.insert(parsed, secret_value(name, value.expose_secret())?);
+    }
+    Ok(headers)
+}
+
+#[async_trait]
+impl Model for OpenAiModel {
+    fn info(&self) -> ModelInfo {
+        ModelInfo {
+            model: self.inner.options.models.default.clone(),
+            offline: false,
+            endpoint: self.inner.target.endpoint.clone(),
+        }
+    }
+
+    async fn chat(&self, request: ChatRequest) -> Result<ChatReply, ModelError> {
+        Call::begin(Arc::clone(&self.inner), request, false).await?.whole().await
+    }
+
+    async fn stream(&self, request: ChatRequest) -> Result<TextStream, ModelError> {
+        let call = Call::begin(Arc::clone(&self.inner), request, true).await?;
+        streaming::open(call).await
+    }
+}

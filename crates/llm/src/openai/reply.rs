@@ -1,0 +1,328 @@
+//! Reading replies: whole ones, and streamed ones piece by piece. No I/O.
+
+use super::fault::{self, Fault};
+use super::sse::SseEvent;
+use crate::json_text::{self, Cleaner, NoJson};
+use crate::{Format, ModelErrorKind};
+use serde::Deserialize;
+use serde_json::Value;
+use starling_protocol::Usage;
+
+#[derive(Deserialize)]
+struct Completion {
+    model: Option<String>,
+    choices: Option<Vec<Choice>>,
+    usage: Option<Value>,
+    error: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct Choice {
+    index: Option<u32>,
+    #[serde(alias = "delta")]
+    message: Option<Said>,
+    finish_reason: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+struct Said {
+    content: Option<Content>,
+    refusal: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Content {
+    Text(String),
+    Parts(Vec<Part>),
+}
+
+#[derive(Deserialize)]
+struct Part {
+    text: Option<String>,
+}
+
+impl Content {
+    fn into_text(self) -> String {
+        match self {
+            Content::Text(text) => text,
+            Content::Parts(parts) => parts.into_iter().filter_map(|part| part.text).collect(),
+        }
+    }
+}
+
+/// What came back.
+#[derive(Debug, PartialEq)]
+pub(super) struct Reply {
+    pub(super) text: String,
+    /// As the server names it.
+    pub(super) model: Option<String>,
+    /// As the server counts.
+    pub(super) usage: Option<Usage>,
+}
+
+/// A failure after the server did its work, so that tokens were spent.
+#[derive(Debug, PartialEq)]
+pub(super) struct Spoiled {
+    pub(super) fault: Fault,
+    pub(super) model: Option<String>,
+    pub(super) usage: Option<Usage>,
+}
+
+impl From<Fault> for Spoiled {
+    fn from(fault: Fault) -> Spoiled {
+        Spoiled { fault, model: None, usage: None }
+    }
+}
+
+/// The bracket that a reply of this form begins with; `None` for prose.
+pub(super) fn opener(format: &Format) -> Option<char> {
+    match format {
+        Format::Text => None,
+        Format::Json { schema, .. } => {
+            let array = schema.get("type").and_then(Value::as_str) == Some("array");
+            Some(if array { '[' } else { '{' })
+        }
+    }
+}
+
+/// Reads the body of a 200.
+pub(super) fn read_completion(body: &[u8], opener: Option<char>) -> Result<Reply, Spoiled> {
+    let completion: Completion = serde_json::from_slice(body).map_err(|error| {
+        let start = String::from_utf8_lossy(body.get(..200).unwrap_or(body));
+        Fault::bad_reply(format!(
+            "the reply is no chat completion ({error}): {}; is the base URL right?",
+            fault::quote(&start)
+        ))
+    })?;
+    if let Some(error) = completion.error.filter(|error| !error.is_null()) {
+        return Err(fault::of_error_object(&error).into());
+    }
+    let usage = completion.usage.as_ref().and_then(read_usage);
+    let model = completion.model.filter(|name| !name.is_empty());
+    let spoil = |fault| Spoiled { fault, model: model.clone(), usage };
+    let Some(choice) = completion.choices.into_iter().flatten().next() else {
+        return Err(spoil(Fault::bad_reply("the reply has no choices")));
+    };
+    let said = choice.message.unwrap_or_default();
+    let finish = choice.finish_reason.as_deref();
+    if let Some(fault) = refused(finish, said.refusal.as_deref()) {
+        return Err(spoil(fault));
+    }
+    let raw = said.content.map(Content::into_text).unwrap_or_default();
+    match usable_text(&raw, opener, finish) {
+        Ok(text) => Ok(Reply { text, model, usage }),
+        Err(fault) => Err(spoil(fault)),
+    }
+}
+
+fn refused(finish: Option<&str>, refusal: Option<&str>) -> Option<Fault> {
+    if let Some(refusal) = refusal.filter(|text| !text.is_empty()) {
+        let message = format!("the model refused: {}", fault::quote(refusal));
+        return Some(Fault::new(ModelErrorKind::Filtered, message));
+    }
+    (finish == Some("content_filter"))
+        .then(|| Fault::new(ModelErrorKind::Filtered, "the provider's content filter stopped the reply"))
+}
+
+fn usable_text(raw: &str, opener: Option<char>, finish: Option<&str>) -> Result<String, Fault> {
+    let cut = finish == Some("length");
+    match opener {
+        Some(opener) => match json_text::extract(raw, opener) {
+            Ok(json) => Ok(json.to_owned()),
+            Err(reason) => Err(no_json(reason, cut, raw)),
+        },
+        None => {
+            let text = json_text::without_thoughts(raw).trim_end();
+            if text.is_empty() { Err(empty(cut)) } else { Ok(text.to_owned()) }
+        }
+    }
+}
+
+fn empty(cut: bool) -> Fault {
+    Fault::bad_reply(if cut {
+        "the reply was cut off at max_tokens before it said anything"
+    } else {
+        "the reply is empty"
+    })
+}
+
+fn no_json(reason: NoJson, cut: bool, raw: &str) -> Fault {
+    Fault::bad_reply(if cut {
+        "the JSON of the reply was cut off at max_tokens".to_owned()
+    } else if raw.trim().is_empty() {
+        "the reply is empty".to_owned()
+    } else {
+        reason.to_string()
+    })
+}
+
+fn read_usage(usage: &Value) -> Option<Usage> {
+    let count = |key| usage.get(key).and_then(Value::as_i64).map(|n: i64| n.max(0));
+    let prompt = count("prompt_tokens");
+    let completion = count("completion_tokens");
+    (prompt.is_some() || completion.is_some())
+        .then(|| Usage { prompt_tokens: prompt.unwrap_or(0), completion_tokens: completion.unwrap_or(0) })
+}
+
+/// Puts a streamed reply together.
+pub(super) struct Assembly {
+    cleaner: Cleaner,
+    json: bool,
+    finish: Option<String>,
+    done: bool,
+    /// Characters that the model produced, thoughts included.
+    pub(super) raw_chars: usize,
+    said_something: bool,
+    pub(super) model: Option<String>,
+    pub(super) usage: Option<Usage>,
+}
+
+impl Assembly {
+    pub(super) fn new(opener: Option<char>) -> Assembly {
+        Assembly {
+            cleaner: Cleaner::new(opener),
+            json: opener.is_some(),
+            finish: None,
+            done: false,
+            raw_chars: 0,
+            said_something: false,
+            model: None,
+            usage: None,
+        }
+    }
+
+    /// Nothing more is needed.
+    pub(super) fn is_done(&self) -> bool {
+        self.done
+    }
+
+    /// The model has finished; only counts may follow.
+    pub(super) fn has_finished(&self) -> bool {
+        self.finish.is_some()
+    }
+
+    /// Takes an event; gives the text for the reader, maybe empty.
+    pub(super) fn event(&mut self, event: &SseEvent) -> Result<String, Fault> {
+        let data = event.data.trim();
+        if event.name == "error" {
+            let error = serde_json::from_str::<Value>(data).unwrap_or_else(|_| data.into());
+            return Err(fault::of_error_object(error.get("error").unwrap_or(&error)));
+        }
+        if data == "[DONE]" {
+            self.done = true;
+            return Ok(String::new());
+        }
+        if data.is_empty() {
+            return Ok(String::new());
+        }
+        let chunk: Completion = serde_json::from_str(data).map_err(|error| {
+            Fault::bad_reply(format!(
+                "a part of the stream is no chat completion ({error}): {}",
+                fault::quote(data)
+            ))
+        })?;
+        if let Some(error) = chunk.error.filter(|error| !error.is_null()) {
+            return Err(fault::of_error_object(&error));
+        }
+        if let Some(usage) = chunk.usage.as_ref().and_then(read_usage) {
+            self.usage = Some(usage);
+        }
+        if let Some(model) = chunk.model.filter(|name| !name.is_empty()) {
+            self.model = Some(model);
+        }
+        let first = chunk.choices.into_iter().flatten();
+        let Some(choice) = first.into_iter().find(|c| c.index.unwrap_or(0) == 0) else {
+            return Ok(String::new());
+        };
+        let said = choice.message.unwrap_or_default();
+        if let Some(fault) = refused(choice.finish_reason.as_deref(), said.refusal.as_deref()) {
+            return Err(fault);
+        }
+        if let Some(finish) = choice.finish_reason.filter(|reason| !reason.is_empty()) {
+            self.finish = Some(finish);
+        }
+        let piece = said.content.map(Content::into_text).unwrap_or_default();
+        self.raw_chars += piece.chars().count();
+        let clean = self.cleaner.push(&piece);
+        self.said_something |= !clean.trim().is_empty();
+        Ok(clean)
+    }
+
+    /// The stream is over. The last text for the reader, maybe empty, or why the reply is none.
+    pub(super) fn end(&mut self) -> Result<String, Fault> {
+        if !self.done && self.finish.is_none() {
+            return Err(Fault::new(
+                ModelErrorKind::Server,
+                "the stream was cut before the reply was complete",
+            ));
+        }
+        let cut = self.finish.as_deref() == Some("length");
+        let last = self.cleaner.finish();
+        self.said_something |= !last.trim().is_empty();
+        if self.json {
+            let raw = if self.raw_chars == 0 { "" } else { "(said)" };
+            self.cleaner.verdict().map_err(|reason| no_json(reason, cut, raw))?;
+        } else if !self.said_something {
+            return Err(empty(cut));
+        }
+        Ok(last)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::ModelErrorKind as Kind;
+
+    fn said(content: &str, finish: &str) -> String {
+        serde_json::json!({
+            "model": "m", "usage": {"prompt_tokens": 3, "completion_tokens": null},
+            "choices": [{"message": {"content": content}, "finish_reason": finish}]
+        })
+        .to_string()
+    }
+
+    #[test]
+    fn whole_replies() {
+        let table = [
+            (said("hi\n", "stop"), None, Ok("hi")),
+            (said("half a sen", "length"), None, Ok("half a sen")),
+            (said("", "length"), None, Err(Kind::BadReply)),
+            (said(" ", "stop"), None, Err(Kind::BadReply)),
+            (said("<think>hm", "length"), None, Err(Kind::BadReply)),
+            (said("```json\n{\"a\":1}\n```", "stop"), Some('{'), Ok("{\"a\":1}")),
+            (said("[{\"a\":1}]", "stop"), Some('['), Ok("[{\"a\":1}]")),
+            (said("{\"a\":1}", "length"), Some('{'), Ok("{\"a\":1}")),
+            (said("{\"a\":", "length"), Some('{'), Err(Kind::BadReply)),
+            (said("I cannot", "stop"), Some('{'), Err(Kind::BadReply)),
+            (said("x", "content_filter"), None, Err(Kind::Filtered)),
+            (
+                r#"{"choices":[{"message":{"content":null,"refusal":"no"}}]}"#.into(),
+                None,
+                Err(Kind::Filtered),
+            ),
+            (
+                r#"{"choices":[{"message":{"content":[{"type":"text","text":"a"},{"text":"b"}]}}]}"#.into(),
+                None,
+                Ok("ab"),
+            ),
+            (r#"{"choices":[]}"#.into(), None, Err(Kind::BadReply)),
+            (r#"{"object":"x"}"#.into(), None, Err(Kind::BadReply)),
+            (r#"{"error":{"code":429,"message":"x"}}"#.into(), None, Err(Kind::RateLimited)),
+            ("<html>".into(), None, Err(Kind::BadReply)),
+            ("[".repeat(100_000), None, Err(Kind::BadReply)),
+        ];
+        for (body, opener, expected) in table {
+            let got = read_completion(body.as_bytes(), opener);
+            match expected {
+                Ok(text) => assert_eq!(got.unwrap().text, text),
+                Err(kind) => assert_eq!(got.unwrap_err().fault.kind, kind, "{}", fault::quote(&body)),
+            }
+        }
+        let spoiled = read_completion(said("{", "length").as_bytes(), Some('{')).unwrap_err();
+        assert!(spoiled.fault.message.contains("cut off at max_tokens"));
+        assert_eq!(spoiled.usage.unwrap().prompt_tokens, 3);
+    }
+}

@@ -1,0 +1,220 @@
+//! A reply as it comes.
+
+use super::call::{Call, network_fault, read_body, too_big};
+use super::fault::Fault;
+use super::reply::{self, Assembly};
+use super::sse::{SseDecoder, SseEvent};
+use crate::{ModelError, StreamEvent, TextStream};
+use futures::StreamExt;
+use futures::stream;
+use reqwest::Response;
+use reqwest::header::CONTENT_TYPE;
+use std::time::Duration;
+use tokio::time::{Instant, timeout, timeout_at};
+
+/// How long counts may come after the model has finished. They are no part of the answer.
+const COUNTS_GRACE: Duration = Duration::from_secs(2);
+
+/// How long the end of the body may follow the end of the answer. A connection whose body was read to
+/// its end is used again.
+const BODY_END_GRACE: Duration = Duration::from_millis(20);
+
+/// Asks until the first text has come, and gives the rest as a stream.
+pub(super) async fn open(mut call: Call) -> Result<TextStream, ModelError> {
+    loop {
+        call.count_call();
+        let limit = call.attempt_limit();
+        let first_limit = call.first_text_limit(limit);
+        match first_text(&call, limit, first_limit).await {
+            Ok((attempt, first)) => {
+                return Ok(Running { call, attempt, next: Some(first), over: false }.into_stream());
+            }
+            Err((fault, attempt)) => {
+                if let Some(attempt) = attempt {
+                    note(&mut call, &attempt.assembly);
+                }
+                call.recover(fault).await?;
+            }
+        }
+    }
+}
+
+async fn first_text(
+    call: &Call,
+    limit: Instant,
+    first_limit: Instant,
+) -> Result<(Attempt, String), (Fault, Option<Attempt>)> {
+    let opened = timeout_at(first_limit, Attempt::start(call, limit)).await;
+    let mut attempt =
+        opened.unwrap_or_else(|_| Err(call.too_slow(first_limit))).map_err(|fault| (fault, None))?;
+    let first = timeout_at(first_limit, attempt.next_text(call)).await;
+    match first.unwrap_or_else(|_| Err(call.too_slow(first_limit))) {
+        Ok(Some(text)) => Ok((attempt, text)),
+        Ok(None) => Err((Fault::bad_reply("the reply is empty"), Some(attempt))),
+        Err(fault) => Err((fault, Some(attempt))),
+    }
+}
+
+/// Adds what a stream took to the account of the call.
+fn note(call: &mut Call, assembly: &Assembly) {
+    let usage = match assembly.usage {
+        Some(usage) => usage,
+        None if assembly.raw_chars > 0 => call.estimate(assembly.raw_chars),
+        None => return,
+    };
+    call.spend(assembly.model.clone(), usage);
+}
+
+/// One attempt whose reply is coming in.
+struct Attempt {
+    response: Option<Response>,
+    decoder: SseDecoder,
+    assembly: Assembly,
+    received: usize,
+    limit: Instant,
+    ended: bool,
+}
+
+impl Attempt {
+    async fn start(call: &Call, limit: Instant) -> Result<Attempt, Fault> {
+        let response = call.send().await?;
+        let most = call.endpoint.options.max_response_bytes;
+        let opener = reply::opener(&call.request.format);
+        let mut attempt = Attempt {
+            response: None,
+            decoder: SseDecoder::new(most),
+            assembly: Assembly::new(opener),
+            received: 0,
+            limit,
+            ended: false,
+        };
+        let is_json = response
+            .headers()
+            .get(CONTENT_TYPE)
+            .is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
+        if is_json {
+            // A server that cannot stream answers as if it had not been asked to: one chunk, then.
+            let body = read_body(response, most).await.map_err(|s| s.fault)?;
+            let data = String::from_utf8_lossy(&body).into_owned();
+            attempt.whole_reply(&data);
+        } else {
+            attempt.response = Some(response);
+        }
+        Ok(attempt)
+    }
+
+    fn whole_reply(&mut self, body: &str) {
+        let one_line = body.replace(['\n', '\r'], " ");
+        self.decoder.feed(format!("data: {one_line}\n\ndata: [DONE]\n\n").as_bytes());
+    }
+
+    /// The next text, never empty; `None` at the end of a whole reply.
+    async fn next_text(&mut self, call: &Call) -> Result<Option<String>, Fault> {
+        loop {
+            if self.ended {
+                return Ok(None);
+            }
+            while let Some(event) = self.decode()? {
+                let text = self.assembly.event(&event)?;
+                if !text.is_empty() {
+                    return Ok(Some(text));
+                }
+                if self.assembly.is_done() {
+                    break;
+                }
+            }
+            let more = !self.assembly.is_done() && self.receive(call).await?;
+            if !more {
+                return self.finish().await;
+            }
+        }
+    }
+
+    fn decode(&mut self) -> Result<Option<SseEvent>, Fault> {
+        self.decoder.next_event().map_err(|error| Fault::bad_reply(error.to_string()))
+    }
+
+    /// Reads more; false if there is no more.
+    async fn receive(&mut self, call: &Call) -> Result<bool, Fault> {
+        let Some(response) = &mut self.response else {
+            return Ok(false);
+        };
+        let finished = self.assembly.has_finished();
+        let limit = if finished { self.limit.min(Instant::now() + COUNTS_GRACE) } else { self.limit };
+        match timeout_at(limit, response.chunk()).await {
+            Ok(Ok(Some(chunk))) => {
+                self.received += chunk.len();
+                let most = call.endpoint.options.max_response_bytes;
+                if self.received > most {
+                    return Err(too_big(most));
+                }
+                self.decoder.feed(&chunk);
+                Ok(true)
+            }
+            Ok(Ok(None)) => {
+                self.response = None;
+                Ok(false)
+            }
+            // The answer is there; only its counts are missing.
+            Ok(Err(_)) | Err(_) if finished => Ok(false),
+            Ok(Err(error)) => Err(network_fault(error)),
+            Err(_) => Err(call.too_slow(self.limit)),
+        }
+    }
+
+    async fn finish(&mut self) -> Result<Option<String>, Fault> {
+        let mut text = String::new();
+        if !self.assembly.is_done() {
+            let last = self.decoder.finish().map_err(|error| Fault::bad_reply(error.to_string()))?;
+            if let Some(event) = last {
+                text = self.assembly.event(&event)?;
+            }
+        }
+        text.push_str(&self.assembly.end()?);
+        self.ended = true;
+        if let Some(mut response) = self.response.take() {
+            let _ = timeout(BODY_END_GRACE, response.chunk()).await;
+        }
+        Ok((!text.is_empty()).then_some(text))
+    }
+}
+
+/// A stream that has begun to give text.
+struct Running {
+    call: Call,
+    attempt: Attempt,
+    next: Option<String>,
+    over: bool,
+}
+
+impl Running {
+    fn into_stream(self) -> TextStream {
+        stream::unfold(self, |mut running| async move {
+            let item = running.step().await?;
+            Some((item, running))
+        })
+        .boxed()
+    }
+
+    async fn step(&mut self) -> Option<Result<StreamEvent, ModelError>> {
+        if self.over {
+            return None;
+        }
+        if let Some(text) = self.next.take() {
+            return Some(Ok(StreamEvent::Text(text)));
+        }
+        let outcome = self.attempt.next_text(&self.call).await;
+        if let Ok(Some(text)) = outcome {
+            return Some(Ok(StreamEvent::Text(text)));
+        }
+        self.over = true;
+        note(&mut self.call, &self.attempt.assembly);
+        // Closes the connection of a stream that failed; the reader may keep the stream for long.
+        self.attempt.response = None;
+        self.call.release();
+        Some(match outcome {
+            Err(fault) => Err(self.call.error(fault)),
+            Ok(_) => Ok(StreamEvent::Done(self.call.report())),
+        })
+    }
+}

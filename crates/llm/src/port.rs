@@ -1,0 +1,207 @@
+//! The port.
+
+use async_trait::async_trait;
+use futures::stream::BoxStream;
+use starling_protocol::{CallReport, Failure};
+use std::sync::Arc;
+use tokio::time::Instant;
+
+/// A model behind an endpoint.
+#[async_trait]
+pub trait Model: Send + Sync + 'static {
+    /// Which model it is, before anything is asked.
+    fn info(&self) -> ModelInfo;
+
+    /// Asks and waits for the whole reply. Retries what can be retried, until the deadline.
+    ///
+    /// # Errors
+    /// See [`ModelError`].
+    async fn chat(&self, request: ChatRequest) -> Result<ChatReply, ModelError>;
+
+    /// Asks and gives the reply as it comes. Retries only until the first text has come. Dropping the
+    /// stream ends the call.
+    ///
+    /// # Errors
+    /// See [`ModelError`].
+    async fn stream(&self, request: ChatRequest) -> Result<TextStream, ModelError>;
+}
+
+/// The pieces of a reply.
+pub type TextStream = BoxStream<'static, Result<StreamEvent, ModelError>>;
+
+/// A piece of a streamed reply.
+#[derive(Clone, Debug, PartialEq)]
+pub enum StreamEvent {
+    /// More text.
+    Text(String),
+    /// The end; nothing follows. A stream that ends without it was cut and yields an error instead.
+    Done(CallReport),
+}
+
+/// What is known of a model without asking it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelInfo {
+    /// Its name.
+    pub model: String,
+    /// Whether it is the offline model, which is no LLM.
+    pub offline: bool,
+    /// Where it is, without secrets.
+    pub endpoint: String,
+}
+
+/// What a call is for. Chooses the model, and tells the offline model what is wanted of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Purpose {
+    /// Make a plan.
+    Plan,
+    /// Do a task.
+    Work,
+    /// Score a result.
+    Judge,
+    /// Make the answer out of results.
+    Synthesize,
+}
+
+/// Who speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Speaker {
+    /// Standing orders.
+    System,
+    /// The one who asks.
+    User,
+    /// The model.
+    Assistant,
+}
+
+/// One message of a conversation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Who speaks.
+    pub speaker: Speaker,
+    /// The text.
+    pub text: String,
+}
+
+/// The form of the reply.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Format {
+    /// Prose.
+    Text,
+    /// JSON by a schema.
+    Json {
+        /// Name of the schema, letters, digits, `_` and `-`.
+        name: String,
+        /// JSON Schema.
+        schema: Arc<serde_json::Value>,
+    },
+}
+
+/// One question.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ChatRequest {
+    /// What it is for.
+    pub purpose: Purpose,
+    /// The conversation so far.
+    pub messages: Vec<Message>,
+    /// The form of the reply.
+    pub format: Format,
+    /// Most tokens of the reply; `None` leaves it to the endpoint.
+    pub max_tokens: Option<u32>,
+    /// 0 to 2; `None` leaves it to the endpoint.
+    pub temperature: Option<f32>,
+    /// When nobody needs the reply any more.
+    pub deadline: Instant,
+    /// W3C traceparent to send along; `None` sends none.
+    pub traceparent: Option<String>,
+}
+
+/// A whole reply.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ChatReply {
+    /// The text; never empty.
+    pub text: String,
+    /// What it took.
+    pub report: CallReport,
+}
+
+/// A call failed for good, as far as this layer can tell.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{endpoint}: {message}")]
+pub struct ModelError {
+    /// What sort of failure.
+    pub kind: ModelErrorKind,
+    /// What happened and what to do, without secrets.
+    pub message: String,
+    /// The endpoint, without secrets.
+    pub endpoint: String,
+    /// What was spent nevertheless.
+    pub report: CallReport,
+}
+
+/// The sorts of failure, by the reaction that they call for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ModelErrorKind {
+    /// Nobody answers there.
+    Unreachable,
+    /// 429 until the deadline or the last try.
+    RateLimited,
+    /// 5xx or other trouble of the server, until the last try.
+    Server,
+    /// The deadline came first.
+    Deadline,
+    /// 401 or 403: the key is wrong.
+    Unauthorized,
+    /// The endpoint does not know the model.
+    UnknownModel,
+    /// The conversation does not fit the model's window.
+    ContextTooLong,
+    /// The model's provider refuses the content.
+    Filtered,
+    /// Other 4xx: asking again will not help.
+    BadRequest,
+    /// 200, but no usable reply: no choices, empty, cut off, not what was asked for.
+    BadReply,
+}
+
+impl ModelErrorKind {
+    /// The code of the failure as it travels in envelopes.
+    #[must_use]
+    pub fn code(self) -> &'static str {
+        match self {
+            ModelErrorKind::Unreachable => "model_unreachable",
+            ModelErrorKind::RateLimited => "rate_limited",
+            ModelErrorKind::Server => "model_server_error",
+            ModelErrorKind::Deadline => "deadline",
+            ModelErrorKind::Unauthorized => "unauthorized",
+            ModelErrorKind::UnknownModel => "unknown_model",
+            ModelErrorKind::ContextTooLong => "context_too_long",
+            ModelErrorKind::Filtered => "filtered",
+            ModelErrorKind::BadRequest => "bad_request",
+            ModelErrorKind::BadReply => "bad_reply",
+        }
+    }
+
+    /// Whether another attempt of the whole task can help.
+    #[must_use]
+    pub fn is_retryable(self) -> bool {
+        matches!(
+            self,
+            ModelErrorKind::Unreachable
+                | ModelErrorKind::RateLimited
+                | ModelErrorKind::Server
+                | ModelErrorKind::BadReply
+        )
+    }
+}
+
+impl ModelError {
+    /// The failure as data for an envelope.
+    #[must_use]
+    pub fn to_failure(&self) -> Failure {
+        Failure {
+            code: self.kind.code().to_owned(),
+            message: self.to_string(),
+            retryable: self.kind.is_retryable(),
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! Whole replies of an OpenAI-compatible endpoint, good and bad.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod support;
+
+use serde_json::json;
+use starling_llm::mock::{MockAction, scripts};
+use starling_llm::{ChatRequest, Model, ModelErrorKind as Kind, OpenAiModel, Price, Purpose, Speaker};
+use starling_protocol::Usage;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use support::{KEY, eventually, forgetful_server, json_request, mock, model, options, raw_server, request};
+use tokio::time::Instant;
+
+#[tokio::test]
+async fn a_reply_is_counted_priced_and_asked_for_as_set() {
+    let seen = Arc::new(Mutex::new(vec![]));
+    let log = Arc::clone(&seen);
+    let server = mock(move |call| {
+        let auth = call.header("authorization").unwrap_or_default().to_owned();
+        let trace = call.header("traceparent").unwrap_or_default().to_owned();
+        log.lock().unwrap().push((auth, trace, call.body.clone()));
+        MockAction::Reply {
+            text: "hello".to_owned(),
+            usage: Some(Usage { prompt_tokens: 1000, completion_tokens: 100 }),
+            delay: None,
+        }
+    });
+    let mut options = options(&server.base_url());
+    options.models.critic = Some("sharp".to_owned());
+    options.prices.insert("sharp".to_owned(), Price { input: 1.0, output: 10.0 });
+    options.extra_body.insert("seed".to_owned(), json!(7));
+    let model = OpenAiModel::new(options).unwrap();
+    let reply = model.chat(request(Purpose::Judge)).await.unwrap();
+    assert_eq!(reply.text, "hello");
+    assert_eq!(reply.report.model, "sharp");
+    assert_eq!(reply.report.calls, 1);
+    assert_eq!(reply.report.usage.prompt_tokens, 1000);
+    assert!((reply.report.cost_usd - 0.002).abs() < 1e-9);
+    let reply = model.chat(request(Purpose::Work)).await.unwrap();
+    assert_eq!((reply.report.model.as_str(), reply.report.cost_usd), ("small", 0.0));
+
+    let seen = seen.lock().unwrap();
+    let (auth, trace, body) = &seen[0];
+    assert_eq!(auth, &format!("Bearer {KEY}"));
+    assert!(trace.starts_with("00-"));
+    assert_eq!(body["seed"], 7);
+    assert_eq!(body["temperature"], json!(0.2));
+    assert_eq!(body["max_tokens"], 50);
+    assert_eq!(body["messages"][0]["role"], "system");
+    assert!(body.get("stream").is_none());
+}
+
+#[tokio::test]
+async fn too_many_requests_are_repeated_after_the_time_that_the_server_asks_for() {
+    let server = mock(|call| match call.number {
+        1 => MockAction::Status {
+            code: 429,
+            headers: vec![("retry-after".to_owned(), "0.3".to_owned())],
+            body: "{}".to_owned(),
+        },
+        2 => MockAction::error(503, "loading"),
+        _ => MockAction::reply("ok"),
+    });
+    let start = Instant::now();
+    let reply = model(&server.base_url()).chat(request(Purpose::Work)).await.unwrap();
+    assert!(start.elapsed() >= Duration::from_millis(300));
+    assert_eq!(reply.report.calls, 3);
+    assert!(reply.report.latency_ms >= 300);
+}
+
+#[tokio::test]
+async fn attempts_and_deadline_are_limits() {
+    let server = mock(|_| MockAction::error(500, "broken"));
+    let error = model(&server.base_url()).chat(request(Purpose::Work)).await.unwrap_err();
+    assert_eq!((error.kind, error.report.calls), (Kind::Server, 4));
+
+    // A wait beyond the deadline is not begun.
+    let server = mock(|_| MockAction::Status {
+        code: 429,
+        headers: vec![("retry-after".to_owned(), "3600".to_owned())],
+        body: String::new(),
+    });
+    let start = Instant::now();
+    let error = model(&server.base_url()).chat(request(Purpose::Work)).await.unwrap_err();
+    assert_eq!((error.kind, error.report.calls), (Kind::RateLimited, 1));
+    assert!(start.elapsed() < Duration::from_secs(5));
+
+    // A server that does not answer.
+    let server = mock(|_| MockAction::hold_then_reply("late"));
+    let mut hurried = request(Purpose::Work);
+    hurried.deadline = Instant::now() + Duration::from_millis(150);
+    let error = model(&server.base_url()).chat(hurried).await.unwrap_err();
+    assert_eq!((error.kind, error.report.calls), (Kind::Deadline, 1));
+    let mut impatient = options(&server.base_url());
+    impatient.call_timeout = Duration::from_millis(50);
+    impatient.max_attempts = 2;
+    let model = OpenAiModel::new(impatient).unwrap();
+    let error = model.chat(request(Purpose::Work)).await.unwrap_err();
+    assert_eq!((error.kind, error.report.calls), (Kind::Server, 2));
+    eventually("given up calls are closed", || server.stats().closed_by_client == 3).await;
+}
+
+#[tokio::test]
+async fn calls_beyond_the_limit_wait_until_the_deadline() {
+    let server = mock(|_| MockAction::hold_then_reply("ok"));
+    let mut narrow = options(&server.base_url());
+    narrow.max_in_flight = 1;
+    let model = OpenAiModel::new(narrow).unwrap();
+    let first = {
+        let model = model.clone();
+        tokio::spawn(async move { model.chat(request(Purpose::Work)).await })
+    };
+    eventually("the first call is open", || server.stats().open == 1).await;
+    let mut second = request(Purpose::Work);
+    second.deadline = Instant::now() + Duration::from_millis(50);
+    let error = model.chat(second).await.unwrap_err();
+    assert_eq!((error.kind, error.report.calls), (Kind::Deadline, 0));
+    server.release();
+    assert_eq!(first.await.unwrap().unwrap().text, "ok");
+    assert_eq!(server.stats().max_open, 1);
+    server.release_for_good();
+    assert_eq!(model.chat(request(Purpose::Work)).await.unwrap().text, "ok");
+}
+
+#[tokio::test]
+async fn json_is_asked_for_in_the_form_that_the_endpoint_takes_and_that_is_remembered() {
+    let server = mock(|call| match call.body.pointer("/response_format/type").and_then(|t| t.as_str()) {
+        Some("json_schema") => MockAction::error(400, "response_format json_schema is not supported"),
+        Some("json_object") => MockAction::error(422, "Unknown field: response_format"),
+        _ => {
+            let system = call.body.pointer("/messages/0/content").unwrap().as_str().unwrap();
+            assert!(system.starts_with("You are terse.") && system.contains("\"required\":[\"score\"]"));
+            MockAction::reply("Sure:\n```json\n{\"score\": 0.5}\n```")
+        }
+    });
+    let model = model(&server.base_url());
+    let reply = model.chat(json_request("verdict")).await.unwrap();
+    assert_eq!((reply.text.as_str(), reply.report.calls), ("{\"score\": 0.5}", 3));
+    let reply = model.chat(json_request("verdict")).await.unwrap();
+    assert_eq!(reply.report.calls, 1, "remembered");
+}
+
+#[tokio::test]
+async fn a_schema_is_sent_where_it_is_understood() {
+    let server = mock(|call| {
+        assert_eq!(call.body.pointer("/response_format/json_schema/name").unwrap(), "verdict");
+        assert_eq!(call.purpose, Purpose::Judge);
+        MockAction::reply("<think>{hm}</think>{\"score\":1}")
+    });
+    let reply = model(&server.base_url()).chat(json_request("verdict")).await.unwrap();
+    assert_eq!(reply.text, "{\"score\":1}");
+}
+
+#[tokio::test]
+async fn bad_replies_are_typed() {
+    let body = |text: &str| MockAction::RawBody {
+        content_type: "application/json".to_owned(),
+        body: text.as_bytes().to_vec(),
+    };
+    let cut = r#"{"choices":[{"message":{"content":"{\"score\":"},"finish_reason":"length"}],"usage":{"prompt_tokens":5,"completion_tokens":6}}"#;
+    let table = [
+        (body(r#"{"choices":[]}"#), Kind::BadReply, "no choices"),
+        (body(r#"{"choices":[{"message":{"content":""}}]}"#), Kind::BadReply, "empty"),
+        (body("<html>"), Kind::BadReply, "no chat completion"),
+        (body(cut), Kind::BadReply, "cut off at max_tokens"),
+        (body(&"[".repeat(100_000)), Kind::BadReply, "no chat completion"),
+        (MockAction::reply("[".repeat(100_000)), Kind::BadReply, "no JSON"),
+        (MockAction::reply("{\"a\":".repeat(100_000)), Kind::BadReply, "nested deeper"),
+        (MockAction::error(400, "maximum context length is 10"), Kind::ContextTooLong, "too long"),
+        (MockAction::error(404, "model small not found"), Kind::UnknownModel, "asked for small"),
+        (MockAction::error(404, "page not found"), Kind::BadRequest, "/v1"),
+        (MockAction::error(400, "messages missing"), Kind::BadRequest, "messages missing"),
+    ];
+    for (action, kind, words) in table {
+        let server = mock(move |_| action.clone());
+        let model = model(&server.base_url());
+        let error = model.chat(json_request("verdict")).await.unwrap_err();
+        assert_eq!(error.kind, kind, "{error}");
+        assert!(error.to_string().contains(words), "{words}: {error}");
+        assert_eq!(error.report.calls, 1, "{error}");
+        if words.contains("cut off") {
+            assert_eq!(error.report.usage.completion_tokens, 6, "spent all the same");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_reply_without_bounds_is_refused() {
+    let server = mock(|_| MockAction::reply("x".repeat(20_000)));
+    let mut small = options(&server.base_url());
+    small.max_response_bytes = 10_000;
+    let model = OpenAiModel::new(small).unwrap();
+    let error = model.chat(request(Purpose::Work)).await.unwrap_err();
+    assert_eq!(error.kind, Kind::BadReply);
+    assert!(error.message.contains("10000 bytes"), "{error}");
+}
+
+#[tokio::test]
+async fn no_error_tells_a_secret() {
+    let echo = format!("Incorrect API key provided: {KEY}, password hunter2");
+    let server = mock(move |call| {
+        assert!(call.header("x-extra").is_some());
+        MockAction::error(401, &echo)
+    });
+    let base = server.base_url().replace("http://", "http://me:hunter2@");
+    let mut options = options(&base);
+    options.extra_headers.insert("x-extra".to_owned(), "header-secret".into());
+    let shown = format!("{options:?}");
+    let model = OpenAiModel::new(options).unwrap();
+    let error = model.chat(request(Purpose::Work)).await.unwrap_err();
+    assert_eq!((error.kind, error.report.calls), (Kind::Unauthorized, 1));
+    let told = format!("{error} {error:?} {:?} {shown} {:?}", error.to_failure(), model.info());
+    for secret in [KEY, "hunter2", "header-secret"] {
+        assert!(!told.contains(secret), "{told}");
+    }
+    assert!(error.to_string().contains("OPENAI_API_KEY"));
+}
+
+#[tokio::test]
+async fn basic_authentication_comes_from_the_url() {
+    let server = mock(|call| {
+        assert_eq!(call.header("authorization"), Some("Basic bWU6aHVudGVyMg=="));
+        MockAction::reply("in")
+    });
+    let mut options = options(&server.base_url().replace("http://", "http://me:hunter2@"));
+    options.api_key = None;
+    let model = OpenAiModel::new(options).unwrap();
+    assert_eq!(model.chat(request(Purpose::Work)).await.unwrap().text, "in");
+}
+
+#[tokio::test]
+async fn nobody_there_is_told_with_the_endpoint_and_what_to_do() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let base = format!("http://{}/v1", listener.local_addr().unwrap());
+    drop(listener);
+    let error = model(&base).chat(request(Purpose::Work)).await.unwrap_err();
+    assert_eq!((error.kind, error.report.calls), (Kind::Unreachable, 4));
+    let text = error.to_string();
+    assert!(text.contains(&base) && text.contains("is the server running"), "{text}");
+
+    let broken = raw_server(vec![b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{".to_vec()]).await;
+    let error = model(&broken).chat(request(Purpose::Work)).await.unwrap_err();
+    assert_eq!((error.kind, error.report.calls), (Kind::Server, 4), "{error}");
+}
+
+#[tokio::test]
+async fn a_kept_connection_that_has_ended_costs_no_wait() {
+    let base = forgetful_server("{\"choices\":[{\"message\":{\"content\":\"hi\"}}]}").await;
+    let mut options = options(&base);
+    options.max_attempts = 1;
+    let model = OpenAiModel::new(options).unwrap();
+    for calls in [1, 2] {
+        let reply = model.chat(request(Purpose::Work)).await.unwrap();
+        assert_eq!(reply.report.calls, calls);
+    }
+}
+
+#[tokio::test]
+async fn dropping_the_question_closes_the_call() {
+    let server = mock(|_| MockAction::hold_then_reply("never read"));
+    let model = model(&server.base_url());
+    let calls: Vec<_> = (0..20)
+        .map(|_| {
+            let model = model.clone();
+            tokio::spawn(async move { model.chat(request(Purpose::Work)).await })
+        })
+        .collect();
+    eventually("all are open", || server.stats().open == 20).await;
+    for call in calls {
+        call.abort();
+    }
+    let took = eventually("all are closed", || server.stats().open == 0).await;
+    assert!(took < Duration::from_secs(1), "{took:?}");
+    assert_eq!(server.stats().closed_by_client, 20);
+}
+
+#[tokio::test]
+async fn the_mock_plays_a_swarm_and_counts() {
+    let server = starling_llm::mock::MockServer::start(starling_llm::mock::MockOptions::new(
+        scripts::layered(2, 3, scripts::Latencies::default()),
+    ))
+    .unwrap();
+    let model = model(&server.base_url());
+    let ask = async |purpose, prompt: &str| {
+        let mut question: ChatRequest = request(purpose);
+        question.messages.retain(|m| m.speaker == Speaker::System);
+        question.messages.push(starling_llm::Message { speaker: Speaker::User, text: prompt.to_owned() });
+        model.chat(question).await.unwrap().text
+    };
+    let plan = ask(Purpose::Plan, "## Goal\nx\n## Limits\nmax_tasks: 9\n## Agents\n- helper: helps\n").await;
+    let plan: serde_json::Value = serde_json::from_str(&plan).unwrap();
+    assert_eq!(plan["tasks"].as_array().unwrap().len(), 6);
+    assert_eq!(plan["tasks"][5]["depends_on"], json!(["l0t0", "l0t1", "l0t2"]));
+    assert_eq!(plan["tasks"][0]["agent"], "helper");
+    assert_eq!(ask(Purpose::Work, "## Goal\nx\n## Task\nT1\n").await, "ok: T1");
+    assert_eq!(ask(Purpose::Work, "## Goal\nx\n## Task\nT1\n").await, "ok: T1");
+    assert!(ask(Purpose::Judge, "## Task\nT1\n## Result\nfine").await.contains("0.9"));
+    ask(Purpose::Synthesize, "## Goal\nx\n## Results\n### a\nb\n").await;
+    let stats = server.stats();
+    assert_eq!((stats.calls, stats.repeated, stats.open), (5, 1, 0));
+    assert_eq!((stats.by_purpose.plan, stats.by_purpose.work), (1, 2));
+    assert_eq!((stats.by_purpose.judge, stats.by_purpose.synthesize), (1, 1));
+
+    let control = reqwest::Client::builder().no_proxy().tls_certs_only([]).build().unwrap();
+    let url = server.base_url().replace("/v1", "/_mock/stats");
+    let over_http: starling_llm::mock::MockStats =
+        control.get(url).send().await.unwrap().json().await.unwrap();
+    assert_eq!(over_http, stats);
+}

@@ -1,0 +1,58 @@
+//! What users send.
+
+use serde::{Deserialize, Serialize};
+
+/// What a user wants.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Intent {
+    /// The wish, in words.
+    pub goal: String,
+    /// How to plan: `llm` (a model writes the plan) or `single` (one task, no plan call).
+    pub strategy: String,
+    /// 0 (batch) to 9 (somebody waits); 5 where the user says nothing.
+    pub priority: i32,
+    /// Bounds set by the user.
+    pub limits: Limits,
+    /// Files and other texts that come with the wish.
+    pub inputs: Vec<Input>,
+    /// Things to treat one by one.
+    pub items: Vec<String>,
+}
+
+/// Bounds of an intent; what is absent is taken from the settings.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Most tasks in the plan, 1 to 100.
+    pub max_tasks: Option<i32>,
+    /// Most attempts for one task, 1 to 10.
+    pub max_attempts: Option<i32>,
+    /// Score from 0 to 1 below which a result is tried again.
+    pub min_score: Option<f64>,
+}
+
+/// A named text that comes with an intent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Input {
+    /// File name or other label, unique within the intent.
+    pub name: String,
+    /// Media type, such as `text/csv`.
+    pub media_type: String,
+    /// The text.
+    pub content: String,
+}
+
+/// Input that cannot become an intent; the coordinator answers it with a rejected outcome.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Rejection {
+    /// Machine-readable reason, such as `invalid_intent`.
+    pub code: String,
+    /// What is wrong and what was expected.
+    pub message: String,
+}
+
+/// Stop an intent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Cancel {
+    /// Why, in words.
+    pub reason: String,
+}

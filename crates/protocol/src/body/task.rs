@@ -1,0 +1,140 @@
+//! A task for a worker, and what comes back.
+
+use crate::{RecordRef, RunId, Tag, TaskId};
+use serde::{Deserialize, Serialize};
+
+/// What sort of node a task is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum TaskKind {
+    /// A node of the plan.
+    Work,
+    /// Makes the answer out of the results.
+    Synthesis,
+}
+
+/// Do this. Carries references to what it needs, never the outputs themselves.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Task {
+    /// Which task.
+    pub task_id: TaskId,
+    /// The run that planned it.
+    pub run: RunId,
+    /// Sort of node.
+    pub kind: TaskKind,
+    /// Counts from 1.
+    pub attempt: i32,
+    /// Turn of the tool loop, from 0.
+    pub step: i32,
+    /// A few words for people.
+    pub title: String,
+    /// Name of the agent.
+    pub agent: String,
+    /// The user's wish.
+    pub goal: String,
+    /// What to do.
+    pub instruction: String,
+    /// The intent's own record, where inputs and items are read; absent where it has neither.
+    pub intent_ref: Option<RecordRef>,
+    /// Results to build on.
+    pub dependencies: Vec<Dependency>,
+    /// What was wrong with the attempt before.
+    pub feedback: Option<Feedback>,
+    /// Where a good result goes. A failed one always goes to the coordinator.
+    pub next_tag: Tag,
+    /// Score below which the coordinator will try again; the critic is told.
+    pub min_score: f64,
+}
+
+/// A task that another builds on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Dependency {
+    /// Which task.
+    pub task_id: TaskId,
+    /// Its title.
+    pub title: String,
+    /// Where its result lies; absent if it failed.
+    pub result: Option<RecordRef>,
+    /// Why there is no result.
+    pub failure: Option<Failure>,
+}
+
+/// What a critic said of an earlier attempt.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Feedback {
+    /// Its score, 0 to 1.
+    pub score: f64,
+    /// What to do better.
+    pub text: String,
+    /// The attempt it speaks of.
+    pub result: Option<RecordRef>,
+}
+
+/// The result of one attempt. Sent to the critic, or straight to the coordinator.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TaskResult {
+    /// Echo of the task.
+    pub task_id: TaskId,
+    /// Echo of the task.
+    pub run: RunId,
+    /// Echo of the task.
+    pub kind: TaskKind,
+    /// Echo of the task.
+    pub attempt: i32,
+    /// Echo of the task.
+    pub step: i32,
+    /// Echo of the task, for the critic.
+    pub title: String,
+    /// Echo of the task, for the critic.
+    pub agent: String,
+    /// Echo of the task, for the critic.
+    pub goal: String,
+    /// Echo of the task, for the critic.
+    pub instruction: String,
+    /// Echo of the task, for the critic.
+    pub min_score: f64,
+    /// The text; empty if failed.
+    pub output: String,
+    /// Why there is no output.
+    pub failure: Option<Failure>,
+    /// What the model calls took.
+    pub report: CallReport,
+    /// Which process did it.
+    pub worker: String,
+}
+
+/// A failure that is data: somebody else decides what follows from it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Failure {
+    /// Machine-readable kind, such as `rate_limited`, `context_too_long`, `record_gone`.
+    pub code: String,
+    /// For people: what happened and what to do.
+    pub message: String,
+    /// Whether another attempt can help.
+    pub retryable: bool,
+}
+
+/// Tokens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Tokens sent.
+    pub prompt_tokens: i64,
+    /// Tokens received.
+    pub completion_tokens: i64,
+}
+
+/// What the model calls of one step took.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CallReport {
+    /// The model that answered last.
+    pub model: String,
+    /// Whether that was the offline model, which is no LLM.
+    pub offline: bool,
+    /// Calls made, retries included.
+    pub calls: i64,
+    /// Tokens of all calls.
+    pub usage: Usage,
+    /// Cost in US dollars by the configured prices.
+    pub cost_usd: f64,
+    /// From start to end of the step, in milliseconds.
+    pub latency_ms: i64,
+}

@@ -1,0 +1,241 @@
+//! Encoding and decoding of record values: framing, schemas, limits.
+//!
+//! A reader takes Avro single-object encoding and Confluent framing alike. Values written with another
+//! known version of a schema are translated by Avro's rules of resolution. Whatever the bytes are,
+//! decoding neither panics nor takes more memory than [`CodecLimits`] allow.
+
+mod cursor;
+mod default;
+mod error;
+mod framing;
+mod golden;
+mod plan;
+mod record;
+mod schema;
+mod survey;
+mod translate;
+
+pub use cursor::{Fault, Malformed};
+pub use error::{DecodeError, EncodeError};
+pub(crate) use framing::is_framed;
+pub use plan::SchemaError;
+pub use record::{Record, RecordKind};
+pub use schema::{Fingerprint, schema_json};
+
+use apache_avro::Schema;
+use framing::{FrameFault, SchemaName};
+use golden::WriterSchema;
+use schema::Current;
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::sync::Arc;
+use survey::{Refused, survey};
+
+/// What a codec spends on one value at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CodecLimits {
+    /// Largest record value that is read or written, framing included, in bytes. Default 8 MiB.
+    pub max_bytes: usize,
+    /// Most heap memory that decoding one value may hold at any moment, in bytes, beside the bytes
+    /// themselves. It is checked against an upper bound before anything is allocated, up to six times
+    /// what a value really takes. Default 64 MiB.
+    pub max_memory: usize,
+}
+
+impl Default for CodecLimits {
+    fn default() -> Self {
+        Self { max_bytes: 8 << 20, max_memory: 64 << 20 }
+    }
+}
+
+/// Encodes and decodes record values. Cheap to clone; one for a process is enough.
+#[derive(Clone, Debug, Default)]
+pub struct Codec {
+    limits: CodecLimits,
+    /// What the ids of a schema registry stand for.
+    ids: Arc<BTreeMap<i32, Origin>>,
+    /// Ids to write with; single-object encoding where there is none.
+    write_ids: Arc<BTreeMap<RecordKind, i32>>,
+}
+
+/// Which schema a value was written with.
+#[derive(Clone, Debug)]
+enum Origin {
+    /// The present one of this kind.
+    Current(RecordKind),
+    /// Another version of it.
+    Other(Arc<WriterSchema>),
+}
+
+impl Origin {
+    fn kind(&self) -> RecordKind {
+        match self {
+            Origin::Current(kind) => *kind,
+            Origin::Other(schema) => schema.kind,
+        }
+    }
+}
+
+impl Codec {
+    /// A codec with other limits than the default ones.
+    #[must_use]
+    pub fn new(limits: CodecLimits) -> Self {
+        Self { limits, ..Self::default() }
+    }
+
+    /// Its limits.
+    #[must_use]
+    pub fn limits(&self) -> CodecLimits {
+        self.limits
+    }
+
+    /// The same codec, which also reads Confluent framing: `known` are ids of a schema registry and the
+    /// schemas as JSON that they stand for, each complete in itself.
+    ///
+    /// # Errors
+    /// A schema is invalid, is of no kind of record that Starling has, or describes values that cannot
+    /// be read as the present schema.
+    pub fn with_confluent<'s>(
+        mut self,
+        known: impl IntoIterator<Item = (i32, &'s str)>,
+    ) -> Result<Self, SchemaError> {
+        let mut ids = BTreeMap::clone(&self.ids);
+        for (id, json) in known {
+            ids.insert(id, origin_of(json)?);
+        }
+        self.ids = Arc::new(ids);
+        Ok(self)
+    }
+
+    /// The same codec, which writes records of `kind` in Confluent framing, with the registry's `id` of
+    /// the present schema ([`schema_json`]).
+    #[must_use]
+    pub fn writing_confluent(mut self, kind: RecordKind, id: i32) -> Self {
+        Arc::make_mut(&mut self.ids).insert(id, Origin::Current(kind));
+        Arc::make_mut(&mut self.write_ids).insert(kind, id);
+        self
+    }
+
+    /// The record's value.
+    ///
+    /// # Errors
+    /// The value would be larger than [`CodecLimits::max_bytes`].
+    pub fn encode<R: Record>(&self, record: &R) -> Result<Vec<u8>, EncodeError> {
+        let current = Current::of(R::KIND);
+        let name = match self.write_ids.get(&R::KIND) {
+            Some(id) => SchemaName::Id(*id),
+            None => SchemaName::Fingerprint(current.fingerprint),
+        };
+        let mut out = Bounded { bytes: Vec::with_capacity(512), limit: self.limits.max_bytes, full: false };
+        framing::put(name, &mut out.bytes);
+        match current.writer.write_ser(&mut out, record) {
+            Ok(_) => Ok(out.bytes),
+            Err(_) if out.full => Err(EncodeError::TooLarge { limit: self.limits.max_bytes }),
+            Err(error) => Err(EncodeError::Unencodable { kind: R::KIND, reason: error.to_string() }),
+        }
+    }
+
+    /// The record in a record's value.
+    ///
+    /// # Errors
+    /// The bytes are no record of that kind, or larger than the limits allow.
+    pub fn decode<R: Record>(&self, bytes: &[u8]) -> Result<R, DecodeError> {
+        if bytes.len() > self.limits.max_bytes {
+            return Err(DecodeError::TooLarge { bytes: bytes.len(), limit: self.limits.max_bytes });
+        }
+        let (name, datum) = framing::split(bytes).map_err(|fault| match fault {
+            FrameFault::Empty => DecodeError::Empty,
+            FrameFault::Unknown => DecodeError::UnknownFraming { first: bytes.first().copied().unwrap_or(0) },
+            FrameFault::Truncated => DecodeError::Malformed(Malformed { offset: 0, fault: Fault::Truncated }),
+        })?;
+        let current = Current::of(R::KIND);
+        // Nearly every value is one of these; the tables are for the others.
+        if name == SchemaName::Fingerprint(current.fingerprint) {
+            return self.decode_current(current, datum, self.limits.max_memory);
+        }
+        let origin = self.origin(name)?;
+        if origin.kind() != R::KIND {
+            return Err(DecodeError::OtherRecord { expected: R::KIND, found: origin.kind() });
+        }
+        match origin {
+            Origin::Current(_) => self.decode_current(current, datum, self.limits.max_memory),
+            Origin::Other(schema) => {
+                // A growing buffer takes three times its length for a moment.
+                let translated = schema.translation.translate(datum, self.limits.max_memory / 4);
+                let translated = translated.map_err(|refused| self.refused(refused))?;
+                let memory = self.limits.max_memory.saturating_sub(translated.capacity());
+                self.decode_current(current, &translated, memory)
+            }
+        }
+    }
+
+    fn decode_current<R: Record>(
+        &self,
+        current: &Current,
+        datum: &[u8],
+        max_memory: usize,
+    ) -> Result<R, DecodeError> {
+        survey(&current.plan, datum, max_memory).map_err(|refused| self.refused(refused))?;
+        let mut rest = datum;
+        current.reader.read_deser(&mut rest).map_err(|error| {
+            let offset = datum.len() - rest.len();
+            DecodeError::Malformed(Malformed { offset, fault: Fault::Value(error.to_string()) })
+        })
+    }
+
+    fn origin(&self, name: SchemaName) -> Result<Origin, DecodeError> {
+        match name {
+            SchemaName::Id(id) => self.ids.get(&id).cloned().ok_or(DecodeError::UnknownSchemaId { id }),
+            SchemaName::Fingerprint(fingerprint) => {
+                let current = RecordKind::ALL
+                    .into_iter()
+                    .find(|kind| Current::of(*kind).fingerprint == fingerprint)
+                    .map(Origin::Current);
+                current
+                    .or_else(|| golden::known().get(&fingerprint).cloned().map(Origin::Other))
+                    .ok_or(DecodeError::UnknownSchema { fingerprint })
+            }
+        }
+    }
+
+    fn refused(&self, refused: Refused) -> DecodeError {
+        match refused {
+            Refused::Malformed(malformed) => DecodeError::Malformed(malformed),
+            Refused::TooCostly => DecodeError::TooCostly { limit: self.limits.max_memory },
+        }
+    }
+}
+
+/// What a schema from a registry is to this program.
+fn origin_of(json: &str) -> Result<Origin, SchemaError> {
+    let schema = Schema::parse_str(json).map_err(SchemaError::invalid)?;
+    let fingerprint = schema::fingerprint(&schema);
+    if let Some(kind) = RecordKind::ALL.into_iter().find(|kind| Current::of(*kind).fingerprint == fingerprint)
+    {
+        return Ok(Origin::Current(kind));
+    }
+    let kind = golden::kind_of(&schema)?;
+    Ok(Origin::Other(Arc::new(WriterSchema::compile(kind, &schema)?)))
+}
+
+/// Writes into memory up to a limit.
+struct Bounded {
+    bytes: Vec<u8>,
+    limit: usize,
+    full: bool,
+}
+
+impl Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.bytes.len().saturating_add(bytes.len()) > self.limit {
+            self.full = true;
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,30 @@
+//! What processes tell each other about themselves, once a second, on the fleet topic.
+
+use serde::{Deserialize, Serialize};
+
+use crate::Timestamp;
+
+/// One process speaks of itself. A process that is silent for a few beats is forgotten.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FleetBeat {
+    /// Unique to the process and its life.
+    pub process: String,
+    /// `planner`, `worker` or `critic`.
+    pub role: String,
+    /// Worker pool; empty for the default pool and for other roles.
+    pub pool: String,
+    /// Starling's version.
+    pub version: String,
+    /// Handlers that it can run at once.
+    pub slots: i32,
+    /// Handlers that run now.
+    pub busy: i32,
+    /// Inbox partitions that it owns.
+    pub partitions: Vec<i32>,
+    /// For a planner service: how many of its coordinator partitions have tasks waiting or outstanding.
+    pub active: i32,
+    /// When it said so.
+    pub at: Timestamp,
+    /// Whether it is leaving.
+    pub leaving: bool,
+}

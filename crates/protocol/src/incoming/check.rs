@@ -1,0 +1,163 @@
+//! What makes an intent valid, however it was written.
+
+use super::fault::{Faults, InvalidIntent, excerpt};
+use super::{
+    DEFAULT_PRIORITY, DEFAULT_STRATEGY, DEFAULT_TENANT, IntentLimits, MAX_DEADLINE_MS, ParsedIntent,
+};
+use crate::ids::MAX_INTENT_ID_BYTES;
+use crate::{Input, Intent, IntentId, Limits};
+use std::collections::BTreeSet;
+
+const MAX_NAME_BYTES: usize = 255;
+
+/// An intent as far as it could be read: types are right, values are unchecked.
+#[derive(Debug, Default)]
+pub(super) struct Draft {
+    pub(super) id: Option<String>,
+    pub(super) goal: Option<String>,
+    /// A fault of the goal is already known; that it is missing would be no news.
+    pub(super) goal_is_faulty: bool,
+    pub(super) strategy: Option<String>,
+    pub(super) tenant: Option<String>,
+    pub(super) priority: Option<i64>,
+    pub(super) deadline_ms: Option<i64>,
+    pub(super) max_tasks: Option<i64>,
+    pub(super) max_attempts: Option<i64>,
+    pub(super) min_score: Option<f64>,
+    pub(super) inputs: Vec<Input>,
+    pub(super) items: Vec<String>,
+}
+
+/// Checks a draft and fills in the defaults. `faults` are those of reading it.
+pub(super) fn finish(
+    draft: Draft,
+    limits: &IntentLimits,
+    mut faults: Faults,
+) -> Result<ParsedIntent, InvalidIntent> {
+    check(&draft, limits, &mut faults);
+    if !faults.is_empty() {
+        return Err(faults.into_invalid(draft.id.as_deref(), draft.tenant.as_deref()));
+    }
+    let int = |value: i64| i32::try_from(value).unwrap_or(i32::MAX); // checked to be small
+    Ok(ParsedIntent {
+        id: draft.id.map(IntentId::from_string),
+        tenant: draft.tenant.unwrap_or_else(|| DEFAULT_TENANT.into()),
+        deadline_ms: draft.deadline_ms,
+        intent: Intent {
+            goal: draft.goal.map(|goal| goal.trim().to_owned()).unwrap_or_default(),
+            strategy: draft.strategy.unwrap_or_else(|| DEFAULT_STRATEGY.into()),
+            priority: draft.priority.map_or(DEFAULT_PRIORITY, int),
+            limits: Limits {
+                max_tasks: draft.max_tasks.map(int),
+                max_attempts: draft.max_attempts.map(int),
+                min_score: draft.min_score,
+            },
+            inputs: draft.inputs,
+            items: draft.items,
+        },
+    })
+}
+
+fn check(draft: &Draft, limits: &IntentLimits, faults: &mut Faults) {
+    check_name("id", draft.id.as_deref(), faults);
+    check_goal(draft, limits, faults);
+    if let Some(strategy) = draft.strategy.as_deref().filter(|text| !matches!(*text, "llm" | "single")) {
+        faults.add("strategy", format!("expected \"llm\" or \"single\", found {}", excerpt(strategy)));
+    }
+    check_name("tenant", draft.tenant.as_deref(), faults);
+    check_range("priority", draft.priority, 0, 9, faults);
+    check_range("deadline_ms", draft.deadline_ms, 1, MAX_DEADLINE_MS, faults);
+    check_range("limits.max_tasks", draft.max_tasks, 1, 100, faults);
+    check_range("limits.max_attempts", draft.max_attempts, 1, 10, faults);
+    if let Some(score) = draft.min_score.filter(|score| !(0.0..=1.0).contains(score)) {
+        faults.add("limits.min_score", format!("expected a number from 0 to 1, found {score}"));
+    }
+    check_inputs(&draft.inputs, limits.max_inputs, faults);
+    check_count("items", draft.items.len(), limits.max_items, faults);
+    for (position, item) in draft.items.iter().enumerate() {
+        check_text(&format!("items[{position}]"), item, faults);
+    }
+}
+
+fn check_goal(draft: &Draft, limits: &IntentLimits, faults: &mut Faults) {
+    match &draft.goal {
+        Some(goal) if goal.len() > limits.max_goal_bytes => {
+            faults.add(
+                "goal",
+                format!("expected at most {} bytes, found {}", limits.max_goal_bytes, goal.len()),
+            );
+        }
+        Some(goal) => check_text("goal", goal, faults),
+        None if draft.goal_is_faulty => {}
+        None => faults.add("goal", "missing, expected a text that says what is wanted"),
+    }
+}
+
+fn check_inputs(inputs: &[Input], most: usize, faults: &mut Faults) {
+    check_count("inputs", inputs.len(), most, faults);
+    let mut names = BTreeSet::new();
+    for (position, input) in inputs.iter().enumerate() {
+        let path = |field: &str| format!("inputs[{position}].{field}");
+        let name = input.name.as_str();
+        if name.trim().is_empty() || name.len() > MAX_NAME_BYTES || name.chars().any(char::is_control) {
+            let expected = format!("expected 1 to {MAX_NAME_BYTES} bytes without control characters");
+            faults.add(&path("name"), format!("{expected}, found {}", excerpt(name)));
+        } else if !names.insert(name) {
+            faults.add(
+                &path("name"),
+                format!("expected a name that no other input has, found {} again", excerpt(name)),
+            );
+        }
+        if !is_media_type(&input.media_type) {
+            let found = excerpt(&input.media_type);
+            faults.add(&path("media_type"), format!("expected a media type such as text/csv, found {found}"));
+        }
+        // Files have all sorts of characters in them; only this one no tool downstream can bear.
+        if let Some(at) = input.content.find('\0') {
+            faults.add(&path("content"), format!("expected text, found a NUL character at byte {at}"));
+        }
+    }
+}
+
+fn is_media_type(text: &str) -> bool {
+    let token = |part: &str| {
+        !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$&-^_.+".contains(&b))
+    };
+    let essence = text.split(';').next().unwrap_or_default().trim();
+    text.len() <= MAX_NAME_BYTES
+        && !text.chars().any(char::is_control)
+        && essence.split_once('/').is_some_and(|(kind, subtype)| token(kind) && token(subtype))
+}
+
+fn check_name(path: &str, name: Option<&str>, faults: &mut Faults) {
+    if let Some(name) = name.filter(|name| IntentId::parse(name).is_err()) {
+        let expected = format!("expected 1 to {MAX_INTENT_ID_BYTES} characters of A-Z a-z 0-9 . _ : -");
+        faults.add(path, format!("{expected}, found {}", excerpt(name)));
+    }
+}
+
+fn check_range(path: &str, value: Option<i64>, least: i64, most: i64, faults: &mut Faults) {
+    if let Some(value) = value.filter(|value| !(least..=most).contains(value)) {
+        faults.add(path, format!("expected an integer from {least} to {most}, found {value}"));
+    }
+}
+
+fn check_count(path: &str, count: usize, most: usize, faults: &mut Faults) {
+    if count > most {
+        faults.add(path, format!("expected at most {most} entries, found {count}"));
+    }
+}
+
+/// Words for a model: not empty, and no control characters but line breaks and tabs.
+fn check_text(path: &str, text: &str, faults: &mut Faults) {
+    if text.trim().is_empty() {
+        faults.add(path, "expected a text that is not empty");
+    }
+    let control = text.char_indices().find(|(_, c)| c.is_control() && !matches!(c, '\n' | '\r' | '\t'));
+    if let Some((at, character)) = control {
+        faults.add(
+            path,
+            format!("expected text, found the control character U+{:04X} at byte {at}", u32::from(character)),
+        );
+    }
+}

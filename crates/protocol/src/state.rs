@@ -1,0 +1,348 @@
+//! The coordinator's state log: what it remembers, record by record.
+//!
+//! Entities are both what is written and what the coordinator works on, so that replay cannot differ
+//! from life. An entity is always written whole.
+
+use crate::{
+    Failure, IntentId, OutcomeStatus, RecordRef, RunId, TaskId, TaskKind, TaskState, Timestamp, Usage,
+};
+use serde::{Deserialize, Serialize};
+
+/// One record of a state partition. The order of the variants is the order of the Avro union.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[allow(clippy::large_enum_variant)] // read one at a time
+pub enum StateRecord {
+    /// A process takes the partition over. The record's offset is the epoch.
+    EpochStart(EpochStart),
+    /// What was decided for a batch of inputs.
+    Decision(Decision),
+    /// A part of the whole state.
+    SnapshotChunk(SnapshotChunk),
+}
+
+/// A new owner announces itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EpochStart {
+    /// Random, made by the owner for this epoch.
+    pub nonce: String,
+    /// Number of coordinator partitions; it can never change under a log.
+    pub partitions: i32,
+    /// Starling's version.
+    pub version: String,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// All or nothing: the state after a batch of inputs, and the effects that follow.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Decision {
+    /// Offset of the [`EpochStart`] that this belongs to.
+    pub epoch: i64,
+    /// Its nonce.
+    pub nonce: String,
+    /// Counts decisions over all epochs, without gaps, from 1.
+    pub seq: i64,
+    /// The coordinator's time; never falls.
+    pub now: Timestamp,
+    /// Inbox offset to read next.
+    pub next_input: i64,
+    /// Entities that are new or changed, whole.
+    pub changed: Vec<Entity>,
+    /// Entities that are gone.
+    pub deleted: Vec<EntityKey>,
+    /// What is to be sent, in order.
+    pub effects: Vec<LoggedEffect>,
+    /// The effects of all decisions up to this one are done.
+    pub effects_done: i64,
+}
+
+/// A part of the state at one seq. A snapshot counts once its last chunk is confirmed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SnapshotChunk {
+    /// Offset of the [`EpochStart`] that this belongs to.
+    pub epoch: i64,
+    /// Its nonce.
+    pub nonce: String,
+    /// Seq of the last decision that is in the snapshot.
+    pub seq: i64,
+    /// The coordinator's time at that decision.
+    pub now: Timestamp,
+    /// Inbox offset to read next.
+    pub next_input: i64,
+    /// Number of coordinator partitions.
+    pub partitions: i32,
+    /// Position of this chunk, from 0.
+    pub part: i32,
+    /// Number of chunks.
+    pub parts: i32,
+    /// Entities of this chunk.
+    pub entities: Vec<Entity>,
+    /// Effects that were not done at that seq.
+    pub pending: Vec<PendingEffects>,
+    /// The effects of all decisions up to this one are done.
+    pub effects_done: i64,
+}
+
+/// Undone effects of one decision.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PendingEffects {
+    /// Seq of the decision.
+    pub seq: i64,
+    /// Its effects.
+    pub effects: Vec<LoggedEffect>,
+}
+
+/// A record to be produced, in its final form: performed again it is byte for byte the same.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoggedEffect {
+    /// Topic name.
+    pub topic: String,
+    /// Partition.
+    pub partition: i32,
+    /// Kafka key.
+    #[serde(with = "apache_avro::serde::bytes_opt")]
+    pub key: Option<Vec<u8>>,
+    /// Headers.
+    pub headers: Vec<LoggedHeader>,
+    /// Value.
+    #[serde(with = "apache_avro::serde::bytes")]
+    pub payload: Vec<u8>,
+}
+
+/// One header of a [`LoggedEffect`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoggedHeader {
+    /// Name.
+    pub name: String,
+    /// Value.
+    #[serde(with = "apache_avro::serde::bytes")]
+    pub value: Vec<u8>,
+}
+
+/// What the coordinator remembers. The order of the variants is the order of the Avro union.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[allow(clippy::large_enum_variant)] // stored behind maps of their own
+pub enum Entity {
+    /// What an intent asked for; never changes.
+    Intent(IntentEntity),
+    /// How far an intent is.
+    Run(RunEntity),
+    /// One task.
+    Task(TaskEntity),
+    /// An intent that ended, kept until duplicates of it cannot come any more.
+    Ended(EndedEntity),
+    /// A cancellation that came before its intent.
+    Cancelled(CancelledEntity),
+}
+
+/// Names an entity.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct EntityKey {
+    /// The intent.
+    pub intent_id: IntentId,
+    /// Which of its entities.
+    pub kind: EntityKind,
+    /// The task, for tasks.
+    pub task_id: Option<TaskId>,
+}
+
+/// The kinds of [`Entity`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum EntityKind {
+    /// [`IntentEntity`].
+    Intent,
+    /// [`RunEntity`].
+    Run,
+    /// [`TaskEntity`].
+    Task,
+    /// [`EndedEntity`].
+    Ended,
+    /// [`CancelledEntity`].
+    Cancelled,
+}
+
+impl Entity {
+    /// The entity's name.
+    #[must_use]
+    pub fn key(&self) -> EntityKey {
+        let (intent_id, kind, task_id) = match self {
+            Entity::Intent(e) => (&e.intent_id, EntityKind::Intent, None),
+            Entity::Run(e) => (&e.intent_id, EntityKind::Run, None),
+            Entity::Task(e) => (&e.intent_id, EntityKind::Task, Some(e.task_id.clone())),
+            Entity::Ended(e) => (&e.intent_id, EntityKind::Ended, None),
+            Entity::Cancelled(e) => (&e.intent_id, EntityKind::Cancelled, None),
+        };
+        EntityKey { intent_id: intent_id.clone(), kind, task_id }
+    }
+}
+
+/// What an intent asked for, with every default filled in.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct IntentEntity {
+    /// Which intent.
+    pub intent_id: IntentId,
+    /// The wish.
+    pub goal: String,
+    /// How to plan.
+    pub strategy: String,
+    /// Who pays.
+    pub tenant: String,
+    /// 0 to 9.
+    pub priority: i32,
+    /// When the user sent it.
+    pub created_at: Timestamp,
+    /// When the coordinator accepted it.
+    pub accepted_at: Timestamp,
+    /// Effective deadline.
+    pub deadline: Timestamp,
+    /// Most tasks in the plan.
+    pub max_tasks: i32,
+    /// Most attempts for one task.
+    pub max_attempts: i32,
+    /// Score below which a result is tried again.
+    pub min_score: f64,
+    /// Its record in the coordinator's inbox, if it has inputs or items.
+    pub intent_ref: Option<RecordRef>,
+    /// Hop count of its envelope.
+    pub hop: i32,
+    /// W3C traceparent under which it was accepted.
+    pub trace: String,
+}
+
+/// How far an intent is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Phase {
+    /// Admitted later.
+    Waiting,
+    /// A plan is asked for or comes in; its tasks may already run.
+    Planning,
+    /// The plan is complete.
+    Running,
+    /// The answer is being made.
+    Synthesizing,
+}
+
+/// The mutable part of an intent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunEntity {
+    /// Which intent.
+    pub intent_id: IntentId,
+    /// How far it is.
+    pub phase: Phase,
+    /// The plan attempt that was asked for last, from 1; 0 before.
+    pub plan_attempt: i32,
+    /// The run whose plan is in force.
+    pub run: Option<RunId>,
+    /// Fragment of that run that comes next.
+    pub next_fragment: i32,
+    /// Runs that are given up for good.
+    pub abandoned: Vec<RunId>,
+    /// When the plan last moved, for its timeout.
+    pub plan_moved_at: Timestamp,
+    /// Why earlier plans were refused; empty if none was.
+    pub plan_feedback: String,
+    /// Highest hop count seen.
+    pub hop: i32,
+    /// Model calls so far.
+    pub calls: i64,
+    /// Tokens so far.
+    pub usage: Usage,
+    /// Cost so far in US dollars.
+    pub cost_usd: f64,
+    /// Sum of all model steps' times so far, in milliseconds.
+    pub serial_ms: i64,
+    /// The model that answered last.
+    pub model: String,
+    /// Whether the offline model answered any of it.
+    pub offline: bool,
+    /// What was left out or done more cheaply.
+    pub degraded: Vec<String>,
+}
+
+/// One task.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TaskEntity {
+    /// Which intent.
+    pub intent_id: IntentId,
+    /// Which task.
+    pub task_id: TaskId,
+    /// Sort of node.
+    pub kind: TaskKind,
+    /// Position in the plan; after all others for the synthesis.
+    pub ordinal: i32,
+    /// The planner's name for it.
+    pub key: String,
+    /// A few words for people.
+    pub title: String,
+    /// What to do.
+    pub instruction: String,
+    /// Name of the agent.
+    pub agent: String,
+    /// Keys of the tasks it builds on.
+    pub depends_on: Vec<String>,
+    /// Whether a critic scores the result.
+    pub critic: bool,
+    /// Where it is.
+    pub state: TaskState,
+    /// Present attempt, from 1; 0 before the first.
+    pub attempt: i32,
+    /// Present step.
+    pub step: i32,
+    /// Worker partition of the present attempt.
+    pub partition: i32,
+    /// When it was dispatched first; 0 before.
+    pub started_at: Timestamp,
+    /// When the present attempt counts as failed.
+    pub attempt_deadline: Timestamp,
+    /// When a retry may be dispatched; 0 for at once.
+    pub not_before: Timestamp,
+    /// The best attempt so far.
+    pub best: Option<BestAttempt>,
+    /// Score and advice of the last attempt that was scored.
+    pub last_score: Option<f64>,
+    /// Advice of the last attempt that was scored.
+    pub feedback: String,
+    /// Failure of the last attempt that failed.
+    pub failure: Option<Failure>,
+    /// From first dispatch to the end, in milliseconds; 0 before the end.
+    pub latency_ms: i64,
+    /// W3C traceparent of what made it ready.
+    pub trace: String,
+}
+
+/// An attempt worth keeping.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BestAttempt {
+    /// Which attempt.
+    pub attempt: i32,
+    /// Its score; absent if nobody scored it.
+    pub score: Option<f64>,
+    /// Where its result lies.
+    pub result: RecordRef,
+}
+
+/// An intent that ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndedEntity {
+    /// Which intent.
+    pub intent_id: IntentId,
+    /// Who paid.
+    pub tenant: String,
+    /// How it ended.
+    pub status: OutcomeStatus,
+    /// When it can be forgotten.
+    pub forget_at: Timestamp,
+}
+
+/// A cancellation that came before its intent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CancelledEntity {
+    /// Which intent.
+    pub intent_id: IntentId,
+    /// Who asked.
+    pub tenant: String,
+    /// Why.
+    pub reason: String,
+    /// When it can be forgotten.
+    pub forget_at: Timestamp,
+}

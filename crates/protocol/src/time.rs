@@ -1,0 +1,61 @@
+//! Wall-clock instants as they appear on the wire.
+
+use serde::{Deserialize, Serialize};
+use std::{fmt, time::Duration};
+
+/// Milliseconds since the Unix epoch. The only notion of time in the protocol and in the engine:
+/// whoever needs the current one is given it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Timestamp(pub i64);
+
+impl Timestamp {
+    /// The latest representable instant: "no deadline".
+    pub const MAX: Timestamp = Timestamp(i64::MAX);
+
+    /// This instant moved later by `by`, saturating.
+    #[must_use]
+    pub fn plus(self, by: Duration) -> Self {
+        Self(self.0.saturating_add(i64::try_from(by.as_millis()).unwrap_or(i64::MAX)))
+    }
+
+    /// Time from `earlier` to this instant; zero if `earlier` is later.
+    #[must_use]
+    pub fn since(self, earlier: Timestamp) -> Duration {
+        Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
+    }
+
+    /// The instant in UTC as RFC 3339 writes it, with milliseconds; `None` outside of the years 0 to 9999,
+    /// for which RFC 3339 has no form.
+    #[must_use]
+    pub fn to_rfc3339(self) -> Option<String> {
+        const DAY: i64 = 24 * 60 * 60 * 1000;
+        let (year, month, day) = civil_date(self.0.div_euclid(DAY));
+        let in_day = self.0.rem_euclid(DAY);
+        let (hour, minute) = (in_day / 3_600_000, in_day / 60_000 % 60);
+        let (second, milli) = (in_day / 1000 % 60, in_day % 1000);
+        (0..=9999)
+            .contains(&year)
+            .then(|| format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milli:03}Z"))
+    }
+}
+
+/// Year, month and day of a number of days since 1970-01-01. Years are counted from March, so that the
+/// leap day is the last of its year and months have a regular pattern of lengths.
+fn civil_date(days: i64) -> (i64, i64, i64) {
+    const ERA: i64 = 146_097; // days of 400 years
+    let since_march_of_year_0 = days + 719_468;
+    let (era, of_era) = (since_march_of_year_0.div_euclid(ERA), since_march_of_year_0.rem_euclid(ERA));
+    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let march_month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * march_month + 2) / 5 + 1;
+    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
+    (era * 400 + year_of_era + i64::from(month <= 2), month, day)
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}ms", self.0)
+    }
+}

@@ -1,0 +1,239 @@
+//! What a process counts and measures, in the OpenMetrics text format.
+
+use prometheus_client::{
+    encoding::{EncodeLabelSet, text},
+    metrics::{
+        counter::Counter,
+        family::{Family, MetricConstructor},
+        gauge::Gauge,
+        histogram::{Histogram, exponential_buckets, linear_buckets},
+    },
+    registry::Registry,
+};
+use starling_protocol::CallReport;
+use std::{
+    fmt,
+    sync::{Mutex, PoisonError, atomic::AtomicU64},
+    time::Duration,
+};
+
+/// A topic.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct TopicLabel {
+    /// Full name.
+    pub topic: String,
+}
+
+/// A topic and what became of its records.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct ResultLabels {
+    /// Full name.
+    pub topic: String,
+    /// `done`, `dead_letter`, `superseded`, `retried` or `already_done`.
+    pub result: String,
+}
+
+/// A reason, out of a small set of words.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct ReasonLabel {
+    /// The word.
+    pub reason: String,
+}
+
+/// A kind, out of a small set of words.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct KindLabel {
+    /// The word.
+    pub kind: String,
+}
+
+/// A model and what it is asked for.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct ModelLabels {
+    /// Its name.
+    pub model: String,
+    /// `plan`, `work`, `judge` or `synthesize`.
+    pub purpose: String,
+}
+
+/// Makes histograms of durations in seconds, from 0.5 ms to 4 minutes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Seconds;
+
+impl MetricConstructor<Histogram> for Seconds {
+    fn new_metric(&self) -> Histogram {
+        Histogram::new(exponential_buckets(0.000_5, 2.0, 20))
+    }
+}
+
+/// The metrics of a process.
+pub struct Metrics {
+    registry: Mutex<Registry>,
+    /// Records by topic and result.
+    pub records: Family<ResultLabels, Counter>,
+    /// Handlers that run.
+    pub in_flight: Family<TopicLabel, Gauge>,
+    /// Time in handlers.
+    pub handler_seconds: Family<TopicLabel, Histogram, Seconds>,
+    /// Commits that failed.
+    pub commit_failures: Family<TopicLabel, Counter>,
+    /// Commits that were made.
+    pub commits: Family<TopicLabel, Counter>,
+    /// Partitions that are paused now.
+    pub paused_partitions: Family<TopicLabel, Gauge>,
+    /// Dead letters by reason.
+    pub dead_letters: Family<ReasonLabel, Counter>,
+    /// Records that nobody needs any more, by kind: `cancelled`, `late`, `abandoned_run`, `duplicate`.
+    pub superseded: Family<KindLabel, Counter>,
+    /// Records sent, by topic.
+    pub sent: Family<TopicLabel, Counter>,
+    /// Records sent again, by topic.
+    pub resent: Family<TopicLabel, Counter>,
+    /// Model calls.
+    pub model_calls: Family<ModelLabels, Counter>,
+    /// Tokens sent to models.
+    pub prompt_tokens: Family<ModelLabels, Counter>,
+    /// Tokens received from models.
+    pub completion_tokens: Family<ModelLabels, Counter>,
+    /// Cost of model calls in US dollars.
+    pub cost_usd: Family<ModelLabels, Counter<f64, AtomicU64>>,
+    /// Scores given by critics.
+    pub verdict_scores: Histogram,
+    /// From an input's arrival to the confirmed decision.
+    pub decision_seconds: Histogram,
+    /// Worker slots that are busy now.
+    pub worker_active_count: Gauge,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Metrics {
+    /// Metrics that are all zero.
+    #[must_use]
+    pub fn new() -> Self {
+        let metrics = Self {
+            registry: Mutex::new(Registry::with_prefix("starling")),
+            records: Family::default(),
+            in_flight: Family::default(),
+            handler_seconds: Family::new_with_constructor(Seconds),
+            commit_failures: Family::default(),
+            commits: Family::default(),
+            paused_partitions: Family::default(),
+            dead_letters: Family::default(),
+            superseded: Family::default(),
+            sent: Family::default(),
+            resent: Family::default(),
+            model_calls: Family::default(),
+            prompt_tokens: Family::default(),
+            completion_tokens: Family::default(),
+            cost_usd: Family::default(),
+            verdict_scores: Histogram::new(linear_buckets(0.1, 0.1, 10)),
+            decision_seconds: Seconds.new_metric(),
+            worker_active_count: Gauge::default(),
+        };
+        metrics.register();
+        metrics
+    }
+
+    fn register(&self) {
+        self.with_registry(|r| {
+            r.register("records", "Records by topic and result", self.records.clone());
+            r.register("in_flight", "Handlers that run", self.in_flight.clone());
+            r.register("handler_seconds", "Time in handlers", self.handler_seconds.clone());
+            r.register("commit_failures", "Commits that failed", self.commit_failures.clone());
+            r.register("commits", "Commits that were made", self.commits.clone());
+            r.register("paused_partitions", "Partitions that are paused", self.paused_partitions.clone());
+            r.register("dead_letters", "Dead letters by reason", self.dead_letters.clone());
+            r.register("superseded", "Records that nobody needs any more", self.superseded.clone());
+            r.register("sent", "Records sent", self.sent.clone());
+            r.register("resent", "Records sent again", self.resent.clone());
+            r.register("model_calls", "Model calls", self.model_calls.clone());
+            r.register("prompt_tokens", "Tokens sent to models", self.prompt_tokens.clone());
+            r.register("completion_tokens", "Tokens received from models", self.completion_tokens.clone());
+            r.register("cost_usd", "Cost of model calls in US dollars", self.cost_usd.clone());
+            r.register("verdict_scores", "Scores given by critics", self.verdict_scores.clone());
+            r.register("decision_seconds", "From input to confirmed decision", self.decision_seconds.clone());
+            r.register("worker_active_count", "Worker slots that are busy", self.worker_active_count.clone());
+        });
+    }
+
+    /// Lets a service register metrics of its own.
+    pub fn with_registry(&self, add: impl FnOnce(&mut Registry)) {
+        add(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// All metrics as OpenMetrics text.
+    #[must_use]
+    pub fn encode(&self) -> String {
+        let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut out = String::new();
+        let _ = text::encode(&mut out, &registry); // writing to a String cannot fail
+        out
+    }
+
+    /// Counts what a step's model calls took.
+    pub fn count_calls(&self, purpose: &str, report: &CallReport) {
+        let labels = ModelLabels { model: report.model.clone(), purpose: purpose.to_owned() };
+        let positive = |value: i64| u64::try_from(value).unwrap_or(0);
+        self.model_calls.get_or_create(&labels).inc_by(positive(report.calls));
+        self.prompt_tokens.get_or_create(&labels).inc_by(positive(report.usage.prompt_tokens));
+        self.completion_tokens.get_or_create(&labels).inc_by(positive(report.usage.completion_tokens));
+        self.cost_usd.get_or_create(&labels).inc_by(report.cost_usd.max(0.0));
+    }
+
+    /// Counts a record that nobody needs any more.
+    pub fn count_superseded(&self, kind: &str) {
+        self.superseded.get_or_create(&KindLabel { kind: kind.to_owned() }).inc();
+    }
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Metrics")
+    }
+}
+
+/// The metrics of one topic, looked up once.
+#[derive(Clone, Debug)]
+pub(crate) struct TopicMetrics {
+    pub(crate) done: Counter,
+    pub(crate) dead: Counter,
+    pub(crate) superseded: Counter,
+    pub(crate) retried: Counter,
+    pub(crate) already_done: Counter,
+    pub(crate) in_flight: Gauge,
+    pub(crate) seconds: Histogram,
+    pub(crate) commits: Counter,
+    pub(crate) commit_failures: Counter,
+    pub(crate) paused: Gauge,
+}
+
+impl TopicMetrics {
+    pub(crate) fn of(metrics: &Metrics, topic: &str) -> Self {
+        let label = TopicLabel { topic: topic.to_owned() };
+        let result = |result: &str| {
+            let labels = ResultLabels { topic: topic.to_owned(), result: result.to_owned() };
+            metrics.records.get_or_create_owned(&labels)
+        };
+        Self {
+            done: result("done"),
+            dead: result("dead_letter"),
+            superseded: result("superseded"),
+            retried: result("retried"),
+            already_done: result("already_done"),
+            in_flight: metrics.in_flight.get_or_create_owned(&label),
+            seconds: metrics.handler_seconds.get_or_create_owned(&label),
+            commits: metrics.commits.get_or_create_owned(&label),
+            commit_failures: metrics.commit_failures.get_or_create_owned(&label),
+            paused: metrics.paused_partitions.get_or_create_owned(&label),
+        }
+    }
+
+    pub(crate) fn observe(&self, took: Duration) {
+        self.seconds.observe(took.as_secs_f64());
+    }
+}

@@ -1,0 +1,138 @@
+//! What the loop does when the group speaks: records, assignments, partitions that go.
+
+use super::{
+    partition::{Admitted, Partition},
+    processor::ProcessorError,
+    state::{Loop, Phase, Report},
+};
+use starling_bus::{Assignment, GroupEvent, InRecord, PartitionId, RevokeAck};
+use tokio::{sync::mpsc::UnboundedReceiver, time::timeout};
+
+impl Loop {
+    /// Says whether the member has left.
+    pub(super) async fn on_event(&mut self, event: GroupEvent, reported: &mut UnboundedReceiver<Report>) -> bool {
+        match event {
+            GroupEvent::Record(record) => self.on_record(record),
+            GroupEvent::End { at, next_offset } => {
+                if let Some(partition) = self.partitions.get_mut(&at.partition)
+                    && self.phase == Phase::Running
+                {
+                    partition.reach_end(next_offset);
+                    self.touched.insert(at.partition);
+                }
+            }
+            GroupEvent::Assigned(assignments) => self.on_assigned(&assignments),
+            GroupEvent::Revoked(gone, ack) => self.on_revoked(&gone, ack, reported).await,
+            GroupEvent::Lost(gone) => self.let_go(&gone),
+            GroupEvent::OutOfRange { at, offset } => {
+                self.fail(ProcessorError::OutOfRange { at, offset });
+            }
+            GroupEvent::Trouble(error) => tracing::warn!(topic = %self.topic, %error, "the bus is in trouble"),
+            GroupEvent::Fatal(error) => self.fail(error.into()),
+            GroupEvent::Closed => return true,
+        }
+        false
+    }
+
+    pub(super) fn on_assigned(&mut self, assignments: &[Assignment]) {
+        for assignment in assignments {
+            self.serial += 1;
+            let partition = Partition::new(self.serial, assignment, self.config.max_metadata);
+            self.partitions.insert(assignment.at.partition, partition);
+        }
+        self.assigned.set(true);
+        self.announce();
+    }
+
+    pub(super) fn on_record(&mut self, record: InRecord) {
+        let number = record.at.partition;
+        let Some(partition) = self.partitions.get_mut(&number) else { return };
+        if self.phase != Phase::Running {
+            return; // it was never taken, so it is not committed
+        }
+        let had_queued = partition.has_queued();
+        match partition.deliver(record) {
+            Admitted::Kept => self.in_hand += 1,
+            Admitted::AlreadyDone => {
+                self.metrics.already_done.inc();
+                self.touched.insert(number);
+            }
+        }
+        if !had_queued && partition.has_queued() {
+            self.turn.push_back(number);
+        }
+        let full = partition.is_full()
+            || partition.waiting() >= self.config.queue_per_partition
+            || self.in_hand >= self.config.queue_total.saturating_add(self.config.slots);
+        if full && !partition.paused {
+            partition.paused = true;
+            self.metrics.paused.inc();
+            self.consumer.pause(&[PartitionId { topic: self.topic.clone(), partition: number }]);
+        }
+    }
+
+    /// Stops what runs in the partitions, commits what is done in them, and lets them go.
+    pub(super) async fn on_revoked(
+        &mut self,
+        gone: &[PartitionId],
+        ack: RevokeAck,
+        reported: &mut UnboundedReceiver<Report>,
+    ) {
+        for at in gone {
+            if let Some(partition) = self.partitions.get_mut(&at.partition) {
+                partition.abort();
+            }
+        }
+        while let Ok(report) = reported.try_recv() {
+            self.on_report(report);
+        }
+        let patience = self.config.revoke_timeout;
+        let last_commits = async {
+            // One commit at a time: an older one must not overtake this one.
+            if let Some(committing) = self.committing.take() {
+                let committed = committing.await;
+                self.on_committed(committed);
+            }
+            let numbers: Vec<i32> = gone.iter().map(|at| at.partition).collect();
+            let (offsets, _) = self.commits_of(&numbers);
+            if !offsets.is_empty() {
+                match self.consumer.commit(offsets).await {
+                    Ok(()) => {
+                        self.metrics.commits.inc();
+                    }
+                    Err(error) => {
+                        self.metrics.commit_failures.inc();
+                        tracing::warn!(%error, "what was done last may be done again by the next owner");
+                    }
+                }
+            }
+        };
+        if timeout(patience, last_commits).await.is_err() {
+            tracing::warn!("the partitions are let go without a last commit");
+        }
+        self.let_go(gone);
+        ack.acknowledge();
+    }
+
+    /// Forgets partitions. What still runs for them is dropped, and its reports are ignored.
+    pub(super) fn let_go(&mut self, gone: &[PartitionId]) {
+        for at in gone {
+            if let Some(mut partition) = self.partitions.remove(&at.partition) {
+                partition.abort();
+                self.in_hand = self.in_hand.saturating_sub(partition.in_hand());
+                if partition.paused {
+                    self.metrics.paused.dec();
+                }
+            }
+            self.touched.remove(&at.partition);
+        }
+        let partitions = &self.partitions;
+        self.turn.retain(|number| partitions.contains_key(number));
+        self.delayed.retain(|_, (number, _, _)| partitions.contains_key(number));
+        self.announce();
+    }
+
+    pub(super) fn announce(&self) {
+        self.announcer.partitions(self.partitions.keys().copied().collect());
+    }
+}

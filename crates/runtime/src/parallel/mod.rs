@@ -1,0 +1,18 @@
+//! The parallel processor: many records of a partition in flight, each done when everything that follows
+//! from it is acknowledged; at least once.
+//!
+//! One loop owns all state; handlers run on tasks of their own and report back. The loop never waits for
+//! a handler, so the group's events are served whatever handlers do.
+
+mod commits;
+mod config;
+pub(crate) mod dead_letter;
+mod group;
+mod partition;
+mod processor;
+mod reports;
+mod run;
+mod state;
+
+pub use config::ParallelConfig;
+pub use processor::{ParallelProcessor, ProcessorError};

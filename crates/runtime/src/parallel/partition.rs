@@ -1,0 +1,162 @@
+//! One assigned partition: what of it is in hand, and what is done.
+
+use super::run::Job;
+use starling_bus::{Assignment, InRecord};
+use starling_engine::offsets::{OffsetTracker, Restored, Taken};
+use std::collections::{HashMap, VecDeque};
+use tokio::task::AbortHandle;
+
+/// State of a partition for one assignment.
+pub(super) struct Partition {
+    /// Distinguishes this assignment from earlier ones of the same partition.
+    pub(super) epoch: u64,
+    pub(super) tracker: OffsetTracker,
+    /// Records that are to run, oldest first.
+    queue: VecDeque<Job>,
+    /// Delivered, but the map of done offsets might not fit if they were taken. Bounded by what the
+    /// client had ready when the partition was paused.
+    room: VecDeque<InRecord>,
+    /// The end of the partition, reached behind what waits in the room.
+    end: Option<i64>,
+    /// Handlers that run.
+    running: HashMap<i64, AbortHandle>,
+    pub(super) paused: bool,
+}
+
+/// What became of a delivered record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Admitted {
+    /// It is to run, or waits.
+    Kept,
+    /// It was done before.
+    AlreadyDone,
+}
+
+impl Partition {
+    pub(super) fn new(epoch: u64, assignment: &Assignment, max_metadata: usize) -> Self {
+        let tracker = match &assignment.committed {
+            None => OffsetTracker::new(max_metadata),
+            Some(committed) => {
+                let (tracker, restored) =
+                    OffsetTracker::restore(committed.offset, &committed.metadata, max_metadata);
+                if restored == Restored::Ignored {
+                    tracing::warn!(
+                        at = %assignment.at,
+                        "the commit's metadata is not readable: records that were done may run again"
+                    );
+                }
+                tracker
+            }
+        };
+        Self {
+            epoch,
+            tracker,
+            queue: VecDeque::new(),
+            room: VecDeque::new(),
+            end: None,
+            running: HashMap::new(),
+            paused: false,
+        }
+    }
+
+    /// A record was delivered.
+    pub(super) fn deliver(&mut self, record: InRecord) -> Admitted {
+        if !self.room.is_empty() || !self.tracker.would_fit(record.offset) {
+            self.room.push_back(record);
+            return Admitted::Kept;
+        }
+        self.admit(record)
+    }
+
+    /// Everything before `next_offset` was delivered.
+    pub(super) fn reach_end(&mut self, next_offset: i64) {
+        if self.room.is_empty() {
+            self.tracker.end(next_offset);
+        } else {
+            self.end = Some(next_offset);
+        }
+    }
+
+    /// A record is done; others may fit now. Says how many of those had been done before.
+    pub(super) fn done(&mut self, offset: i64) -> usize {
+        self.running.remove(&offset);
+        self.tracker.done(offset);
+        let mut already_done = 0;
+        while self.room.front().is_some_and(|next| self.tracker.would_fit(next.offset)) {
+            if let Some(record) = self.room.pop_front() {
+                already_done += usize::from(self.admit(record) == Admitted::AlreadyDone);
+            }
+        }
+        if self.room.is_empty()
+            && let Some(next_offset) = self.end.take()
+        {
+            self.tracker.end(next_offset);
+        }
+        already_done
+    }
+
+    fn admit(&mut self, record: InRecord) -> Admitted {
+        match self.tracker.taken(record.offset) {
+            Taken::New => {
+                self.queue.push_back(Job { record, tries: 0 });
+                Admitted::Kept
+            }
+            Taken::AlreadyDone | Taken::Repeated => Admitted::AlreadyDone,
+        }
+    }
+
+    /// The next record to run.
+    pub(super) fn next(&mut self) -> Option<Job> {
+        self.queue.pop_front()
+    }
+
+    /// A record is to run again, before what came after it.
+    pub(super) fn put_back(&mut self, job: Job) {
+        self.queue.push_front(job);
+    }
+
+    pub(super) fn is_running(&mut self, offset: i64, handle: AbortHandle) {
+        self.running.insert(offset, handle);
+    }
+
+    pub(super) fn stopped_running(&mut self, offset: i64) {
+        self.running.remove(&offset);
+    }
+
+    pub(super) fn has_queued(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    /// Records that do not run yet.
+    pub(super) fn waiting(&self) -> usize {
+        self.queue.len() + self.room.len()
+    }
+
+    /// Whether something waits that cannot even be taken.
+    pub(super) fn is_full(&self) -> bool {
+        !self.room.is_empty()
+    }
+
+    /// Records that are not done.
+    pub(super) fn in_hand(&self) -> usize {
+        self.tracker.in_flight() + self.room.len()
+    }
+
+    /// Gives up what does not run yet: another process, or this one after a restart, will do it.
+    pub(super) fn drop_waiting(&mut self) {
+        self.queue.clear();
+        self.room.clear();
+        self.end = None;
+    }
+
+    /// Lets go of everything that runs.
+    pub(super) fn abort(&mut self) {
+        for (_, handle) in self.running.drain() {
+            handle.abort();
+        }
+    }
+
+    pub(super) fn running(&self) -> usize {
+        self.running.len()
+    }
+}

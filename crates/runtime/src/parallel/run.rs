@@ -1,0 +1,334 @@
+//! Handles one record: from its bytes to everything that follows from it being acknowledged.
+
+use super::{
+    config::ParallelConfig,
+    dead_letter::{Reason, dead_letter, without_value},
+};
+use crate::{
+    courier::EmitError,
+    handler::{EnvelopeHandler, HandleError, HandlerContext, RecordHandler},
+    metrics::{ReasonLabel, TopicMetrics},
+    node::Node,
+    outbox::{Outbox, ScopeGuard},
+    router::{attempt_of, task_of},
+    telemetry::{ActiveSpan, Processed},
+    wire,
+};
+use futures::FutureExt as _;
+use starling_bus::InRecord;
+use starling_protocol::{Envelope, Topic, topic::partition_of};
+use std::{any::Any, future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+/// What handles the records of an inbox.
+pub(super) enum Work {
+    Records(Arc<dyn RecordHandler>),
+    Envelopes(Arc<dyn EnvelopeHandler>),
+}
+
+/// A record in hand.
+pub(super) struct Job {
+    pub(super) record: InRecord,
+    /// How often it was handled.
+    pub(super) tries: u32,
+}
+
+/// What becomes of a record.
+pub(super) enum End {
+    /// It is done.
+    Done,
+    /// It is to be handled again after a while.
+    Again { job: Job, wait: Duration },
+    /// The process cannot go on.
+    Fatal(String),
+}
+
+/// What follows from the end of a handler.
+enum Concluded<'r> {
+    Ended(End),
+    /// The record is to become a dead letter.
+    Dead(Running<'r>, Reason),
+}
+
+/// Why a handler did not do its work.
+enum Stopped {
+    Handler(HandleError),
+    Panicked(String),
+    OutOfTime,
+    Cancelled,
+}
+
+/// Handles records one by one; shared by all that run.
+pub(super) struct Runner {
+    pub(super) node: Node,
+    pub(super) config: ParallelConfig,
+    pub(super) work: Work,
+    pub(super) metrics: TopicMetrics,
+}
+
+/// One record while it is handled.
+struct Running<'r> {
+    runner: &'r Runner,
+    job: Job,
+    span: ActiveSpan,
+    outbox: Outbox,
+    scope: ScopeGuard,
+}
+
+impl Runner {
+    /// Handles a record. `slot` is dropped as soon as the handler has returned: waiting for
+    /// acknowledgements takes no slot.
+    pub(super) async fn run<S>(&self, job: Job, slot: S) -> End {
+        match &self.work {
+            Work::Records(handler) => self.run_record(handler.as_ref(), job, slot).await,
+            Work::Envelopes(handler) => match self.node.codec.decode::<Envelope>(job.record.value()) {
+                Ok(envelope) => self.run_envelope(handler.as_ref(), envelope, job, slot).await,
+                Err(error) => {
+                    drop(slot);
+                    let reason = Reason::new("undecodable", error.to_string());
+                    self.begin(job, None).bury(reason, None).await
+                }
+            },
+        }
+    }
+
+    async fn run_record<S>(&self, handler: &dyn RecordHandler, job: Job, slot: S) -> End {
+        let record = job.record.clone();
+        let running = self.begin(job, None);
+        let cx = running.context(CancellationToken::new());
+        let never = CancellationToken::new();
+        let work = handler.handle(record, &cx);
+        let handled = self.guarded(work, self.config.handler_timeout, &never, slot).await;
+        match running.conclude(handled).await {
+            Concluded::Ended(end) => end,
+            Concluded::Dead(running, reason) => {
+                let failure = handler.failed(&running.job.record, &reason.text);
+                running.bury(reason, failure).await
+            }
+        }
+    }
+
+    async fn run_envelope<S>(
+        &self,
+        handler: &dyn EnvelopeHandler,
+        envelope: Envelope,
+        job: Job,
+        slot: S,
+    ) -> End {
+        let running = self.begin(job, Some(&envelope));
+        let now = self.node.clock.now();
+        if now > envelope.deadline {
+            drop(slot);
+            let failure = handler.failed(&envelope, "deadline passed before the work began");
+            return running.supersede("late", failure).await;
+        }
+        let Some(work) = self.node.control.begin(&envelope.intent_id) else {
+            drop(slot);
+            return running.supersede("cancelled", None).await;
+        };
+        let at = wire::reference(&running.job.record, &envelope);
+        let cancelled = work.token();
+        let cx = running.context(cancelled.clone());
+        let limit = envelope.deadline.since(now).saturating_add(self.config.deadline_slack);
+        let handled =
+            self.guarded(handler.handle(envelope.clone(), at, &cx), limit, &cancelled, slot).await;
+        match running.conclude(handled).await {
+            Concluded::Ended(end) => end,
+            Concluded::Dead(running, reason) => {
+                let failure = handler.failed(&envelope, &reason.text);
+                running.bury(reason, failure).await
+            }
+        }
+    }
+
+    /// Runs a handler within its limits, whatever it does.
+    async fn guarded<S>(
+        &self,
+        work: impl Future<Output = Result<(), HandleError>>,
+        limit: Duration,
+        cancelled: &CancellationToken,
+        slot: S,
+    ) -> Result<(), Stopped> {
+        let began = Instant::now();
+        let overdue = async {
+            cancelled.cancelled().await;
+            sleep(self.config.cancel_grace).await;
+        };
+        let handled = tokio::select! {
+            handled = timeout(limit, AssertUnwindSafe(work).catch_unwind()) => match handled {
+                Ok(Ok(Ok(()))) if cancelled.is_cancelled() => Err(Stopped::Cancelled),
+                Ok(Ok(result)) => result.map_err(Stopped::Handler),
+                Ok(Err(panic)) => Err(Stopped::Panicked(panic_text(panic.as_ref()))),
+                Err(_) => Err(Stopped::OutOfTime),
+            },
+            () = overdue => Err(Stopped::Cancelled),
+        };
+        self.metrics.observe(began.elapsed());
+        drop(slot);
+        handled
+    }
+
+    fn begin(&self, job: Job, envelope: Option<&Envelope>) -> Running<'_> {
+        let record = &job.record;
+        let mut span = self.node.spans.process(Processed {
+            at: &record.at,
+            offset: record.offset,
+            group: &self.config.group,
+            traceparent: record.header("traceparent"),
+            intent: envelope.map(|envelope| &envelope.intent_id),
+        });
+        if let Some(envelope) = envelope {
+            span.set("starling.hop", i64::from(envelope.hop));
+            if let Some(task) = task_of(&envelope.body) {
+                span.set_with("starling.task_id", || task.to_owned());
+            }
+            if let Some(attempt) = attempt_of(&envelope.body) {
+                span.set("starling.attempt", i64::from(attempt));
+            }
+        }
+        let outbox = Outbox::within(
+            self.node.courier.clone(),
+            span.traceparent().clone(),
+            record.header("tracestate"),
+        );
+        let scope = outbox.guard();
+        Running { runner: self, job, span, outbox, scope }
+    }
+}
+
+impl<'r> Running<'r> {
+    fn context(&self, cancelled: CancellationToken) -> HandlerContext {
+        HandlerContext {
+            outbox: self.outbox.clone(),
+            content: self.runner.node.content.clone(),
+            cancelled,
+            traceparent: self.span.traceparent().to_string(),
+            process: self.runner.node.process.clone(),
+        }
+    }
+
+    async fn conclude(mut self, handled: Result<(), Stopped>) -> Concluded<'r> {
+        let stopped = match handled {
+            Ok(()) => match self.scope.settled().await {
+                Ok(()) => return Concluded::Ended(self.done()),
+                Err(EmitError::Refused(why)) => return self.dead("refused", why),
+                Err(passing) => return Concluded::Ended(self.again(&passing.to_string(), false)),
+            },
+            Err(stopped) => stopped,
+        };
+        match stopped {
+            Stopped::Handler(HandleError::Retry(why)) => {
+                let tries = self.job.tries + 1;
+                if tries < self.runner.config.tries {
+                    return Concluded::Ended(self.again(&why, true));
+                }
+                self.dead("tries", format!("handled {tries} times without success, at last: {why}"))
+            }
+            Stopped::Handler(HandleError::DeadLetter(why)) => self.dead("handler", why),
+            Stopped::Handler(HandleError::Fatal(why)) => {
+                self.span.fail(&why);
+                Concluded::Ended(End::Fatal(why))
+            }
+            Stopped::Panicked(why) => self.dead("panic", format!("the handler panicked: {why}")),
+            Stopped::OutOfTime => {
+                self.dead("deadline", "the handler was stopped because its time was up".to_owned())
+            }
+            Stopped::Cancelled => Concluded::Ended(self.supersede("cancelled", None).await),
+        }
+    }
+
+    fn dead(self, word: &'static str, text: String) -> Concluded<'r> {
+        Concluded::Dead(self, Reason::new(word, text))
+    }
+
+    fn done(self) -> End {
+        self.runner.metrics.done.inc();
+        End::Done
+    }
+
+    fn again(mut self, why: &str, counts: bool) -> End {
+        self.span.fail(why);
+        self.runner.metrics.retried.inc();
+        let record = &self.job.record;
+        tracing::warn!(at = %record.at, offset = record.offset, tries = self.job.tries, why, "handling the record again");
+        let mut job = self.job;
+        job.tries += u32::from(counts);
+        let wait = self.runner.config.backoff(job.tries.max(1));
+        End::Again { job, wait }
+    }
+
+    /// Nobody needs the record any more.
+    async fn supersede(mut self, kind: &'static str, failure: Option<Envelope>) -> End {
+        self.span.set("starling.superseded", kind);
+        if let Some(failure) = failure {
+            let _ = self.outbox.emit(failure); // acknowledged below, with everything else
+        }
+        match self.scope.settled().await {
+            Ok(()) | Err(EmitError::Refused(_)) => {
+                self.runner.metrics.superseded.inc();
+                self.runner.node.metrics.count_superseded(kind);
+                End::Done
+            }
+            Err(passing) => self.again(&passing.to_string(), false),
+        }
+    }
+
+    /// Puts the record into the dead letters, unchanged, and tells the coordinator.
+    async fn bury(mut self, reason: Reason, failure: Option<Envelope>) -> End {
+        self.span.fail(&reason.text);
+        let runner = self.runner;
+        let record = &self.job.record;
+        tracing::error!(
+            at = %record.at, offset = record.offset, reason = %reason.text,
+            intent = failure.as_ref().map(|f| f.intent_id.as_str()), "the record is a dead letter"
+        );
+        let courier = &runner.node.courier;
+        let partitions = courier.router().partitions(&Topic::Dlq).unwrap_or(1);
+        let partition = match &record.key {
+            Some(key) => partition_of(&String::from_utf8_lossy(key), partitions),
+            None => record.at.partition.rem_euclid(partitions.max(1)),
+        };
+        let to = match courier.router().route(&Topic::Dlq, None, Some(partition)) {
+            Ok(to) => to,
+            Err(error) => return End::Fatal(error.to_string()),
+        };
+        let letter = dead_letter(record, to, &reason, runner.node.clock.now());
+        let buried = match courier.send_raw(letter.clone()).await {
+            Err(EmitError::Refused(_)) => courier.send_raw(without_value(letter)).await,
+            other => other,
+        };
+        match buried {
+            Ok(_) => {}
+            Err(EmitError::Refused(why)) => {
+                return End::Fatal(format!("the dead letters take no record: {why}"));
+            }
+            Err(passing) => return self.again(&passing.to_string(), false),
+        }
+        // What the handler said before it failed may have left traces of its own; the coordinator takes
+        // the first of two results.
+        if let Some(failure) = failure {
+            let told = Outbox::new(courier.clone(), self.span.traceparent().clone());
+            let telling = told.guard();
+            let _ = told.emit(failure); // acknowledged below
+            match telling.settled().await {
+                Ok(()) => {}
+                Err(EmitError::Refused(why)) => {
+                    tracing::error!(why, "the coordinator cannot be told of the dead letter");
+                }
+                Err(passing) => return self.again(&passing.to_string(), false),
+            }
+        }
+        runner.metrics.dead.inc();
+        runner.node.metrics.dead_letters.get_or_create(&ReasonLabel { reason: reason.word.to_owned() }).inc();
+        End::Done
+    }
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> String {
+    panic
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned())
+        .or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "without a message".to_owned())
+}

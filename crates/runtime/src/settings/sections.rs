@@ -1,0 +1,495 @@
+//! The sections of the settings and how each is read.
+
+use super::{Settings, reader::Reader};
+use secrecy::SecretString;
+use starling_protocol::tag::is_pool_name;
+use std::{collections::BTreeMap, ops::RangeInclusive, path::PathBuf, time::Duration};
+
+const MS: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3600);
+const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+const RETENTION: RangeInclusive<Duration> = MINUTE..=YEAR;
+
+/// `[topics]`
+#[derive(Clone, Debug)]
+pub struct TopicSettings {
+    /// First part of the name of every topic and group.
+    pub prefix: String,
+    /// Replication factor; -1 for the broker's default.
+    pub replication: i32,
+    /// Replicas that must have a record before it counts as written.
+    pub min_insync_replicas: i32,
+    /// Worker pools beside the default one.
+    pub pools: Vec<String>,
+    /// Largest record in bytes.
+    pub max_message: usize,
+    /// Numbers of partitions.
+    pub partitions: Partitions,
+    /// How long records are kept.
+    pub retention: Retention,
+}
+
+/// `[topics.partitions]`
+#[derive(Clone, Debug)]
+#[allow(missing_docs)] // one for each topic, named like it
+pub struct Partitions {
+    pub intents: i32,
+    pub coordinator: i32,
+    pub planner: i32,
+    pub worker: i32,
+    pub critic: i32,
+    pub tool: i32,
+    pub outcomes: i32,
+    pub progress: i32,
+    pub content: i32,
+    pub dlq: i32,
+}
+
+/// `[topics.retention]`
+#[derive(Clone, Debug)]
+#[allow(missing_docs)] // one for each topic, named like it
+pub struct Retention {
+    pub inboxes: Duration,
+    pub outcomes: Duration,
+    pub progress: Duration,
+    pub content: Duration,
+    pub control: Duration,
+    pub fleet: Duration,
+    pub dlq: Duration,
+}
+
+/// `[kafka]`
+#[derive(Clone, Debug)]
+pub struct KafkaSettings {
+    /// Addresses, separated by commas.
+    pub brokers: String,
+    /// How groups share partitions.
+    pub group_protocol: GroupProtocol,
+    /// After how long a silent member is dead.
+    pub session_timeout: Duration,
+    /// How long letting go of partitions may take.
+    pub revoke_timeout: Duration,
+    /// Name for static membership.
+    pub instance: Option<String>,
+    /// Records between client and processor.
+    pub queue_records: usize,
+    /// Bytes that a consumer fetches ahead.
+    pub fetch_ahead: usize,
+    /// How long to look for a broker at the start.
+    pub connect_timeout: Duration,
+    /// More properties of the client; may hold passwords.
+    pub properties: BTreeMap<String, SecretString>,
+}
+
+/// How members of a group share partitions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GroupProtocol {
+    /// By the members, cooperative-sticky.
+    #[default]
+    Classic,
+    /// By the broker (KIP-848).
+    Consumer,
+}
+
+/// `[processor]`
+#[derive(Clone, Debug)]
+pub struct ProcessorSettings {
+    /// Records in hand, for each partition.
+    pub queue_per_partition: usize,
+    /// Records in hand, for each processor.
+    pub queue_total: usize,
+    /// Shortest time between commits under load.
+    pub commit_interval: Duration,
+    /// Shortest time between commits when idle.
+    pub commit_idle: Duration,
+    /// How long finishing may take at shutdown.
+    pub grace: Duration,
+    /// Most times that a record is handled.
+    pub tries: u32,
+    /// Shortest wait between tries.
+    pub backoff_min: Duration,
+    /// Longest wait between tries.
+    pub backoff_max: Duration,
+    /// How long after its deadline a handler is stopped.
+    pub deadline_slack: Duration,
+    /// Longest time of a handler without a deadline.
+    pub handler_timeout: Duration,
+    /// How long a record is sent again and again.
+    pub send_timeout: Duration,
+    /// Records handled at once.
+    pub slots: Slots,
+}
+
+/// `[processor.slots]`
+#[derive(Clone, Debug)]
+#[allow(missing_docs)] // one for each role, named like it
+pub struct Slots {
+    pub intake: usize,
+    pub planner: usize,
+    pub worker: usize,
+    pub critic: usize,
+    pub tool: usize,
+}
+
+/// `[intake]`
+#[derive(Clone, Debug)]
+pub struct IntakeSettings {
+    /// Largest intent in bytes.
+    pub max_intent: usize,
+}
+
+/// `[content]`
+#[derive(Clone, Debug)]
+pub struct ContentSettings {
+    /// Size of the cache in bytes.
+    pub cache: usize,
+    /// Records in one read.
+    pub batch: usize,
+}
+
+/// `[control]`
+#[derive(Clone, Debug)]
+pub struct ControlSettings {
+    /// Cancelled intents that are remembered.
+    pub remembered: usize,
+}
+
+/// `[fleet]`
+#[derive(Clone, Debug)]
+pub struct FleetSettings {
+    /// Time between two beats.
+    pub interval: Duration,
+    /// Silence after which a process is forgotten.
+    pub forget_after: Duration,
+}
+
+/// `[statelog]`
+#[derive(Clone, Debug)]
+pub struct StateLogSettings {
+    /// Decisions between snapshots.
+    pub snapshot_every: u64,
+    /// Inputs decided together.
+    pub max_batch: usize,
+    /// Largest record in bytes.
+    pub max_record: usize,
+}
+
+/// `[model]`
+#[derive(Clone, Debug)]
+pub struct ModelSettings {
+    /// Address; `None` is OpenAI's.
+    pub base_url: Option<String>,
+    /// The key.
+    pub api_key: Option<SecretString>,
+    /// Whether to use the offline model.
+    pub offline: Offline,
+    /// The model.
+    pub name: String,
+    /// The one for plans, if another.
+    pub plan: Option<String>,
+    /// The one for tasks, if another.
+    pub work: Option<String>,
+    /// The one for verdicts, if another.
+    pub judge: Option<String>,
+    /// The one for answers, if another.
+    pub synthesize: Option<String>,
+    /// Longest time of one call.
+    pub timeout: Duration,
+    /// Tries of one call.
+    pub tries: u32,
+    /// Open calls of one process.
+    pub max_in_flight: usize,
+    /// Prices by model.
+    pub prices: BTreeMap<String, ModelPrice>,
+}
+
+/// US dollars for a million tokens.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ModelPrice {
+    /// Tokens sent.
+    pub input: f64,
+    /// Tokens received.
+    pub output: f64,
+}
+
+/// Whether to use the offline model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Offline {
+    /// If neither a key nor an address is set.
+    #[default]
+    Auto,
+    /// Yes.
+    Yes,
+    /// No.
+    No,
+}
+
+impl ModelSettings {
+    /// Whether the offline model answers.
+    #[must_use]
+    pub fn is_offline(&self) -> bool {
+        match self.offline {
+            Offline::Yes => true,
+            Offline::No => false,
+            Offline::Auto => self.api_key.is_none() && self.base_url.is_none(),
+        }
+    }
+}
+
+/// `[telemetry]`
+#[derive(Clone, Debug)]
+pub struct TelemetrySettings {
+    /// Collector; `None` records no traces.
+    pub otlp_endpoint: Option<String>,
+    /// Share of traces recorded where nobody decided, 0 to 1.
+    pub sample_ratio: f64,
+    /// Spans that wait.
+    pub queue: usize,
+    /// Spans in one export.
+    pub batch: usize,
+    /// Longest wait of a span.
+    pub delay: Duration,
+    /// Longest time of an export.
+    pub timeout: Duration,
+    /// Form of logs.
+    pub log_format: LogFormat,
+    /// Filter of logs.
+    pub log_level: String,
+}
+
+/// The form of logs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// For machines.
+    Json,
+}
+
+/// `[http]`
+#[derive(Clone, Debug)]
+pub struct HttpSettings {
+    /// Address; `None` serves nothing.
+    pub listen: Option<String>,
+    /// When a loop counts as stalled.
+    pub stalled_after: Duration,
+}
+
+pub(super) fn read(r: &mut Reader) -> Settings {
+    let settings = Settings {
+        topics: topics(r),
+        kafka: kafka(r),
+        processor: processor(r),
+        intake: IntakeSettings { max_intent: r.size("intake.max_intent", 1024..=64 << 20) },
+        content: ContentSettings {
+            cache: r.size("content.cache", 0..=64 << 30),
+            batch: r.integer("content.batch", 1..=1000),
+        },
+        control: ControlSettings { remembered: r.integer("control.remembered", 1..=10_000_000) },
+        fleet: FleetSettings {
+            interval: r.duration("fleet.interval", MS * 50..=MINUTE),
+            forget_after: r.duration("fleet.forget_after", MS * 100..=HOUR),
+        },
+        statelog: StateLogSettings {
+            snapshot_every: r.integer("statelog.snapshot_every", 1..=i64::MAX).unsigned_abs(),
+            max_batch: r.integer("statelog.max_batch", 1..=100_000),
+            max_record: r.size("statelog.max_record", 16 << 10..=64 << 20),
+        },
+        model: model(r),
+        agents_dir: r.optional("agents.dir").map(PathBuf::from),
+        agents_prompt: r.size("agents.prompt", 4096..=64 << 20),
+        worker_max_output: r.size("worker.max_output", 1024..=64 << 20),
+        telemetry: telemetry(r),
+        http: HttpSettings {
+            listen: r.optional("http.listen"),
+            stalled_after: r.duration("http.stalled_after", SECOND..=HOUR),
+        },
+    };
+    if settings.fleet.forget_after < settings.fleet.interval {
+        r.complain(
+            "fleet.forget_after",
+            "at least fleet.interval",
+            &format!("{:?}", settings.fleet.forget_after),
+            "together with fleet.interval",
+        );
+    }
+    if settings.processor.backoff_max < settings.processor.backoff_min {
+        r.complain(
+            "processor.backoff_max",
+            "at least processor.backoff_min",
+            &format!("{:?}", settings.processor.backoff_max),
+            "together with processor.backoff_min",
+        );
+    }
+    settings
+}
+
+fn topics(r: &mut Reader) -> TopicSettings {
+    let mut count = |name: &str| r.integer(&format!("topics.partitions.{name}"), 1..=10_000);
+    let partitions = Partitions {
+        intents: count("intents"),
+        coordinator: count("coordinator"),
+        planner: count("planner"),
+        worker: count("worker"),
+        critic: count("critic"),
+        tool: count("tool"),
+        outcomes: count("outcomes"),
+        progress: count("progress"),
+        content: count("content"),
+        dlq: count("dlq"),
+    };
+    let mut kept = |name: &str| r.duration(&format!("topics.retention.{name}"), RETENTION);
+    let retention = Retention {
+        inboxes: kept("inboxes"),
+        outcomes: kept("outcomes"),
+        progress: kept("progress"),
+        content: kept("content"),
+        control: kept("control"),
+        fleet: kept("fleet"),
+        dlq: kept("dlq"),
+    };
+    let prefix = r.text("topics.prefix");
+    let legal = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    if !(1..=100).contains(&prefix.len()) || !prefix.chars().all(legal) {
+        let expected = "1 to 100 letters, digits and . _ -";
+        r.complain("topics.prefix", expected, &format!("{prefix:?}"), "the settings");
+    }
+    TopicSettings {
+        prefix,
+        replication: r.integer("topics.replication", -1..=100),
+        min_insync_replicas: r.integer("topics.min_insync_replicas", 1..=100),
+        pools: r.list("topics.pools", "a list of pool names of a-z, 0-9 and -", is_pool_name),
+        max_message: r.size("topics.max_message", 64 << 10..=512 << 20),
+        partitions,
+        retention,
+    }
+}
+
+fn kafka(r: &mut Reader) -> KafkaSettings {
+    let brokers = r.text("kafka.brokers");
+    if brokers.trim().is_empty() {
+        r.complain("kafka.brokers", "host:port, several separated by commas", "nothing", "the settings");
+    }
+    let properties = r.texts("kafka.properties");
+    KafkaSettings {
+        brokers,
+        group_protocol: r.choice(
+            "kafka.group_protocol",
+            &[("classic", GroupProtocol::Classic), ("consumer", GroupProtocol::Consumer)],
+        ),
+        session_timeout: r.duration("kafka.session_timeout", SECOND..=HOUR),
+        revoke_timeout: r.duration("kafka.revoke_timeout", MS * 100..=5 * MINUTE),
+        instance: r.optional("kafka.instance"),
+        queue_records: r.integer("kafka.queue_records", 1..=1_000_000),
+        fetch_ahead: r.size("kafka.fetch_ahead", 64 << 10..=1 << 30),
+        connect_timeout: r.duration("kafka.connect_timeout", MS * 100..=HOUR),
+        properties: properties.into_iter().map(|(name, value)| (name, value.into())).collect(),
+    }
+}
+
+fn processor(r: &mut Reader) -> ProcessorSettings {
+    let mut slots = |role: &str| r.integer(&format!("processor.slots.{role}"), 1..=100_000);
+    let slots = Slots {
+        intake: slots("intake"),
+        planner: slots("planner"),
+        worker: slots("worker"),
+        critic: slots("critic"),
+        tool: slots("tool"),
+    };
+    ProcessorSettings {
+        queue_per_partition: r.integer("processor.queue_per_partition", 1..=100_000),
+        queue_total: r.integer("processor.queue_total", 1..=1_000_000),
+        commit_interval: r.duration("processor.commit_interval", MS..=MINUTE),
+        commit_idle: r.duration("processor.commit_idle", MS..=MINUTE),
+        grace: r.duration("processor.grace", Duration::ZERO..=HOUR),
+        tries: r.integer("processor.tries", 1..=1_000),
+        backoff_min: r.duration("processor.backoff_min", MS..=HOUR),
+        backoff_max: r.duration("processor.backoff_max", MS..=HOUR),
+        deadline_slack: r.duration("processor.deadline_slack", Duration::ZERO..=HOUR),
+        handler_timeout: r.duration("processor.handler_timeout", MS * 100..=24 * HOUR),
+        send_timeout: r.duration("processor.send_timeout", MS * 100..=24 * HOUR),
+        slots,
+    }
+}
+
+fn model(r: &mut Reader) -> ModelSettings {
+    let mut api_key = r.secret("model.api_key");
+    if let Some(path) = r.optional("model.api_key_file") {
+        match std::fs::read_to_string(&path) {
+            Ok(key) if api_key.is_none() => api_key = Some(key.trim().to_owned()).filter(|k| !k.is_empty()),
+            Ok(_) => {} // a key that is set wins over the file
+            Err(error) => {
+                let found = format!("{path:?}: {error}");
+                r.complain("model.api_key_file", "a readable file", &found, "the settings");
+            }
+        }
+    }
+    let base_url = r.optional("model.base_url");
+    if let Some(url) = base_url.as_deref().filter(|url| !is_http(url)) {
+        r.complain("model.base_url", "an http:// or https:// address", &format!("{url:?}"), "the settings");
+    }
+    ModelSettings {
+        base_url,
+        api_key: api_key.map(SecretString::from),
+        offline: r.choice(
+            "model.offline",
+            &[("auto", Offline::Auto), ("true", Offline::Yes), ("false", Offline::No)],
+        ),
+        name: r.text("model.name"),
+        plan: r.optional("model.plan"),
+        work: r.optional("model.work"),
+        judge: r.optional("model.judge"),
+        synthesize: r.optional("model.synthesize"),
+        timeout: r.duration("model.timeout", MS * 100..=HOUR),
+        tries: r.integer("model.tries", 1..=100),
+        max_in_flight: r.integer("model.max_in_flight", 1..=100_000),
+        prices: prices(r),
+    }
+}
+
+fn prices(r: &mut Reader) -> BTreeMap<String, ModelPrice> {
+    let mut prices: BTreeMap<String, ModelPrice> = BTreeMap::new();
+    for (path, value) in r.numbers("model.prices", 0.0..=1_000_000.0) {
+        // Names of models contain dots; the last part of the path is the direction.
+        match path.rsplit_once('.') {
+            Some((model, "input")) => prices.entry(model.to_owned()).or_default().input = value,
+            Some((model, "output")) => prices.entry(model.to_owned()).or_default().output = value,
+            _ => {
+                let expected = "<model>.input or <model>.output";
+                r.complain(&format!("model.prices.{path}"), expected, "another name", "the settings");
+            }
+        }
+    }
+    prices
+}
+
+fn telemetry(r: &mut Reader) -> TelemetrySettings {
+    let otlp_endpoint = r.optional("telemetry.otlp_endpoint");
+    if let Some(url) = otlp_endpoint.as_deref().filter(|url| !is_http(url)) {
+        let expected = "an http:// or https:// address";
+        r.complain("telemetry.otlp_endpoint", expected, &format!("{url:?}"), "the settings");
+    }
+    let log_level = r.text("telemetry.log_level");
+    if let Err(error) = tracing_subscriber::EnvFilter::try_new(&log_level) {
+        let expected = "a level such as info, or a filter such as info,starling_bus=debug";
+        r.complain("telemetry.log_level", expected, &format!("{log_level:?}: {error}"), "the settings");
+    }
+    TelemetrySettings {
+        otlp_endpoint,
+        sample_ratio: r.number("telemetry.sample_ratio", 0.0..=1.0),
+        queue: r.integer("telemetry.queue", 1..=1_000_000),
+        batch: r.integer("telemetry.batch", 1..=100_000),
+        delay: r.duration("telemetry.delay", MS..=MINUTE),
+        timeout: r.duration("telemetry.timeout", MS..=MINUTE),
+        log_format: r
+            .choice("telemetry.log_format", &[("text", LogFormat::Text), ("json", LogFormat::Json)]),
+        log_level,
+    }
+}
+
+fn is_http(url: &str) -> bool {
+    url.starts_with("http://") || url.starts_with("https://")
+}

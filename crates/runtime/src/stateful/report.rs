@@ -1,0 +1,182 @@
+//! What a stateful processor tells about itself.
+
+use starling_engine::coordinator::{Counters, Load};
+use std::collections::BTreeMap;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+use tokio::sync::watch;
+
+/// How far a partition is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PartitionPhase {
+    /// The state log is being read.
+    Replaying,
+    /// What waited in the inbox at the takeover is being read; deadlines do not fire yet.
+    CatchingUp,
+    /// It decides.
+    Live,
+    /// It waits before it is tried again.
+    BackingOff {
+        /// What went wrong.
+        why: String,
+    },
+}
+
+/// One partition that is assigned to this process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartitionStatus {
+    /// How far it is.
+    pub phase: PartitionPhase,
+    /// Seq of the last decision.
+    pub seq: i64,
+    /// Effects that are not done.
+    pub effects_outstanding: usize,
+    /// What the machine has to do.
+    pub load: Load,
+    /// What the machine has counted since it was made.
+    pub counters: Counters,
+}
+
+impl PartitionStatus {
+    pub(super) fn new(phase: PartitionPhase) -> Self {
+        Self { phase, seq: 0, effects_outstanding: 0, load: Load::default(), counters: Counters::default() }
+    }
+}
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Counts since the processor was started.
+        #[derive(Debug, Default)]
+        pub struct StatefulCounters {
+            $($(#[$doc])* pub $name: AtomicU64,)*
+        }
+
+        impl StatefulCounters {
+            /// Name and value of each.
+            #[must_use]
+            pub fn all(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($name), self.$name.load(Ordering::Relaxed))),*]
+            }
+        }
+    };
+}
+
+counters! {
+    /// Epochs begun.
+    epochs,
+    /// Epochs that ended because another process took over.
+    fenced,
+    /// Epochs given up for other reasons.
+    given_up,
+    /// Records of the state log read at takeovers.
+    replayed,
+    /// Inputs decided.
+    inputs,
+    /// Inputs that were given again by the log and passed over.
+    repeated_inputs,
+    /// Decisions confirmed.
+    decisions,
+    /// Bytes of decisions.
+    decision_bytes,
+    /// Snapshots completed.
+    snapshots,
+    /// Effects acknowledged.
+    effects_done,
+    /// Effects performed again at takeovers.
+    effects_repeated,
+    /// Effects refused for good, by the broker or because they do not fit.
+    effects_refused,
+    /// Dead letters.
+    dead_letters,
+    /// Inbox positions that were not there any more.
+    out_of_range,
+    /// State logs that were refused.
+    refused_logs,
+}
+
+pub(super) fn count(counter: &AtomicU64, by: usize) {
+    counter.fetch_add(by as u64, Ordering::Relaxed);
+}
+
+/// A handle to what a processor tells. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct StatefulReport {
+    counters: Arc<StatefulCounters>,
+    partitions: watch::Receiver<BTreeMap<i32, PartitionStatus>>,
+    assigned: watch::Receiver<bool>,
+}
+
+impl StatefulReport {
+    /// The counts.
+    #[must_use]
+    pub fn counters(&self) -> &StatefulCounters {
+        &self.counters
+    }
+
+    /// The partitions that are assigned now. The receiver hears of changes.
+    #[must_use]
+    pub fn partitions(&self) -> watch::Receiver<BTreeMap<i32, PartitionStatus>> {
+        self.partitions.clone()
+    }
+
+    /// Whether the group has assigned something, be it nothing, and every partition's state is read.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        let read = |status: &PartitionStatus| {
+            matches!(status.phase, PartitionPhase::CatchingUp | PartitionPhase::Live)
+        };
+        *self.assigned.borrow() && self.partitions.borrow().values().all(read)
+    }
+}
+
+/// The other end of a [`StatefulReport`].
+#[derive(Debug)]
+pub(super) struct Reporter {
+    pub(super) counters: Arc<StatefulCounters>,
+    partitions: watch::Sender<BTreeMap<i32, PartitionStatus>>,
+    assigned: watch::Sender<bool>,
+}
+
+impl Reporter {
+    pub(super) fn new() -> Self {
+        Self {
+            counters: Arc::default(),
+            partitions: watch::Sender::new(BTreeMap::new()),
+            assigned: watch::Sender::new(false),
+        }
+    }
+
+    pub(super) fn report(&self) -> StatefulReport {
+        StatefulReport {
+            counters: self.counters.clone(),
+            partitions: self.partitions.subscribe(),
+            assigned: self.assigned.subscribe(),
+        }
+    }
+
+    pub(super) fn assigned(&self) {
+        self.assigned.send_replace(true);
+    }
+
+    pub(super) fn phase(&self, partition: i32, phase: PartitionPhase) {
+        self.partitions.send_modify(|all| {
+            let new = || PartitionStatus::new(phase.clone());
+            let status = all.entry(partition).or_insert_with(new);
+            status.phase = phase.clone();
+        });
+    }
+
+    pub(super) fn status(&self, partition: i32, status: PartitionStatus) {
+        self.partitions.send_modify(|all| {
+            all.insert(partition, status);
+        });
+    }
+
+    pub(super) fn gone(&self, partition: i32) {
+        self.partitions.send_modify(|all| {
+            all.remove(&partition);
+        });
+    }
+}

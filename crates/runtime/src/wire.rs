@@ -1,0 +1,69 @@
+//! Between envelopes and records.
+
+use bytes::Bytes;
+use starling_bus::InRecord;
+use starling_protocol::{Body, Envelope, RecordRef, headers::headers_of, ids::content_digest};
+
+/// How far a body's text reaches, in estimated tokens: a quarter of its bytes. What a reader takes from a
+/// record decides: the output of a result, the goal, inputs and items of an intent.
+#[must_use]
+pub fn estimated_tokens(body: &Body) -> i64 {
+    let bytes: usize = match body {
+        Body::Intent(intent) => {
+            let inputs: usize = intent.inputs.iter().map(|input| input.content.len() + input.name.len()).sum();
+            let items: usize = intent.items.iter().map(String::len).sum();
+            intent.goal.len() + inputs + items
+        }
+        Body::TaskResult(result) => result.output.len(),
+        Body::TaskTurn(turn) => turn.text.len() + turn.calls.iter().map(|call| call.arguments.len()).sum::<usize>(),
+        Body::ToolReply(reply) => reply.outputs.iter().map(|output| output.content.len()).sum(),
+        _ => 0,
+    };
+    i64::try_from(bytes.div_ceil(4)).unwrap_or(i64::MAX)
+}
+
+/// The reference to a record that holds `envelope`.
+#[must_use]
+pub fn reference(record: &InRecord, envelope: &Envelope) -> RecordRef {
+    reference_at(&record.at.topic, record.at.partition, record.offset, record.value(), envelope)
+}
+
+pub(crate) fn reference_at(
+    topic: &str,
+    partition: i32,
+    offset: i64,
+    value: &[u8],
+    envelope: &Envelope,
+) -> RecordRef {
+    RecordRef {
+        topic: topic.to_owned(),
+        partition,
+        offset,
+        envelope_id: envelope.id.clone(),
+        bytes: i64::try_from(value.len()).unwrap_or(i64::MAX),
+        tokens: estimated_tokens(&envelope.body),
+        digest: content_digest(value),
+    }
+}
+
+/// The headers of an envelope's record: for people and tools, never for routing.
+pub(crate) fn headers(envelope: &Envelope, traceparent: &str) -> Vec<(String, Bytes)> {
+    headers_within(envelope, &Trace { parent: traceparent, state: None })
+}
+
+/// As [`headers`], passing on a `tracestate`.
+pub(crate) fn headers_within(envelope: &Envelope, trace: &Trace<'_>) -> Vec<(String, Bytes)> {
+    headers_of(envelope, Some(trace.parent), trace.state)
+        .into_iter()
+        .map(|(name, value)| (name, Bytes::from(value)))
+        .collect()
+}
+
+/// The trace context of a record.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Trace<'t> {
+    /// W3C traceparent.
+    pub(crate) parent: &'t str,
+    /// W3C tracestate: what others' tracing needs, passed on as it came.
+    pub(crate) state: Option<&'t str>,
+}

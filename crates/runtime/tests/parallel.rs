@@ -1,0 +1,393 @@
+//! The parallel processor: what becomes of every record, whatever happens meanwhile.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use starling_bus::{CommitError, CommitFault, InRecord, MemoryBus, PartitionId, SendFault};
+use starling_protocol::{Body, Envelope, Topic};
+use starling_runtime::{Node, parallel::ProcessorError, telemetry::Spans};
+use std::{sync::Arc, time::Duration};
+use support::{
+    contents, put, result, task, title, until,
+    scripted::{Scripted, Worker, commits},
+};
+
+const INBOX: Topic = Topic::Worker(None);
+
+struct Stage {
+    bus: Arc<MemoryBus>,
+    node: Node,
+    handler: Arc<Scripted>,
+}
+
+/// Two worker partitions, one coordinator partition.
+async fn stage() -> Stage {
+    let settings = support::settings(&[
+        ("topics.partitions.worker", "2"),
+        ("topics.partitions.coordinator", "1"),
+        ("topics.partitions.dlq", "3"),
+    ]);
+    let bus = support::bus(&settings).await;
+    let node = support::node(&settings, bus.clone(), Spans::off()).await;
+    Stage { bus, node, handler: Scripted::new() }
+}
+
+impl Stage {
+    async fn put(&self, partition: i32, titles: &[&str]) {
+        for title in titles {
+            put(&self.node, &self.bus, &INBOX, partition, &task("i", title)).await;
+        }
+    }
+
+    async fn records(&self, topic: &Topic) -> Vec<InRecord> {
+        contents(&self.node, &self.bus, topic).await
+    }
+
+    /// What the coordinator was told: title and output, sorted.
+    async fn results(&self) -> Vec<(String, String)> {
+        let records = self.records(&Topic::Coordinator).await;
+        let mut results: Vec<(String, String)> = records
+            .iter()
+            .map(|record| {
+                let envelope: Envelope = self.node.codec.decode(record.value()).unwrap();
+                match &envelope.body {
+                    Body::TaskResult(result) => (result.title.clone(), result.output.clone()),
+                    other => panic!("{other:?}"),
+                }
+            })
+            .collect();
+        results.sort();
+        results
+    }
+
+    fn inbox(&self, partition: i32) -> PartitionId {
+        PartitionId::new(self.node.router.name(&INBOX).unwrap(), partition)
+    }
+
+    fn coordinator(&self) -> PartitionId {
+        PartitionId::new(self.node.router.name(&Topic::Coordinator).unwrap(), 0)
+    }
+}
+
+fn done(titles: &[&str]) -> Vec<(String, String)> {
+    titles.iter().map(|title| ((*title).to_owned(), "done".to_owned())).collect()
+}
+
+#[tokio::test]
+async fn records_end_out_of_order_and_a_restart_runs_nothing_twice() {
+    let stage = stage().await;
+    stage.put(0, &["reply:a", "hold:b", "reply:c", "hold:d", "reply:e"]).await;
+    let worker = Worker::start(&stage.node, &stage.handler, |config| config.grace = Duration::ZERO);
+    let at = stage.inbox(0);
+    // `b` holds the offset back; what is done above it rides in the metadata.
+    until("c and e are in the metadata", || async {
+        let results = stage.results().await.len();
+        let committed = starling_bus::Bus::committed(&*stage.bus, "starling.worker", &at).await.unwrap()?;
+        (results == 3 && committed.offset == 1 && !committed.metadata.is_empty()).then_some(())
+    })
+    .await;
+    worker.stop().await;
+
+    let second = Worker::start(&stage.node, &stage.handler, |_| ());
+    stage.handler.handled("hold:b", 2).await;
+    stage.handler.handled("hold:d", 2).await;
+    stage.handler.release("hold:b");
+    stage.handler.release("hold:d");
+    commits(&stage.node, &stage.bus, 0, 5).await;
+    second.stop().await;
+    for title in ["reply:a", "reply:c", "reply:e"] {
+        assert_eq!(stage.handler.count(title), 1, "{title}");
+    }
+    assert_eq!(stage.results().await, done(&["hold:b", "hold:d", "reply:a", "reply:c", "reply:e"]));
+}
+
+#[tokio::test]
+async fn revoked_partitions_are_let_go_with_what_is_done_committed() {
+    let stage = stage().await;
+    stage.put(0, &["hold:a", "reply:b"]).await;
+    let worker = Worker::start(&stage.node, &stage.handler, |config| {
+        // Only the commit at the revocation can save `b` from being handled again.
+        config.commit_interval = Duration::from_secs(60);
+        config.commit_idle = Duration::from_secs(60);
+    });
+    stage.handler.handled("hold:a", 1).await;
+    until("b is done", || async { (stage.results().await.len() == 1).then_some(()) }).await;
+    stage.bus.faults().rebalance("starling.worker");
+    stage.handler.handled("hold:a", 2).await;
+    stage.handler.release("hold:a");
+    until("a is done", || async { (stage.results().await.len() >= 2).then_some(()) }).await;
+    worker.stop().await;
+    // The first handler of `a` was dropped: it says nothing, although what it waited for came.
+    assert_eq!(stage.results().await, done(&["hold:a", "reply:b"]));
+    assert_eq!((stage.handler.count("hold:a"), stage.handler.count("reply:b")), (2, 1));
+}
+
+#[tokio::test]
+async fn a_lost_partition_is_begun_anew_and_its_old_reports_count_for_nothing() {
+    let stage = stage().await;
+    // The acknowledgement of `a` comes after the partition was lost and taken again.
+    stage.bus.faults().on_send(&stage.coordinator(), SendFault::Delayed);
+    stage.put(0, &["reply:a", "hold:b"]).await;
+    let worker = Worker::start(&stage.node, &stage.handler, |_| ());
+    stage.handler.handled("hold:b", 1).await;
+    let member = stage.bus.faults().members("starling.worker")[0];
+    stage.bus.faults().expire("starling.worker", member);
+    stage.handler.handled("hold:b", 2).await;
+    stage.handler.handled("reply:a", 2).await;
+    stage.bus.faults().release(&stage.coordinator());
+    commits(&stage.node, &stage.bus, 0, 1).await;
+    stage.handler.release("hold:b");
+    commits(&stage.node, &stage.bus, 0, 2).await;
+    worker.stop().await;
+    // `a` twice: at least once is what is promised for a lost partition.
+    assert_eq!(stage.results().await, done(&["hold:b", "reply:a", "reply:a"]));
+}
+
+#[tokio::test]
+async fn an_unreadable_record_goes_to_the_dead_letters_unchanged() {
+    let stage = stage().await;
+    let poison = b"\xc3\x01 no envelope at all";
+    let headers = [("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"), ("mine", "1")];
+    let offset = support::write(&stage.bus, stage.inbox(1), Some("k"), &headers, poison).await;
+    stage.put(1, &["reply:next"]).await;
+    let worker = Worker::start(&stage.node, &stage.handler, |_| ());
+    commits(&stage.node, &stage.bus, 1, 2).await;
+    worker.stop().await;
+
+    let dead = stage.records(&Topic::Dlq).await;
+    assert_eq!(dead.len(), 1);
+    let dead = &dead[0];
+    assert_eq!(dead.value(), poison);
+    assert_eq!(dead.key.as_deref(), Some(&b"k"[..]));
+    assert_eq!(dead.headers[0].0, "traceparent");
+    assert_eq!(dead.header("mine"), Some("1"));
+    assert_eq!(dead.header("starling-dlq-topic"), Some("starling.worker"));
+    assert_eq!(dead.header("starling-dlq-partition"), Some("1"));
+    assert_eq!(dead.header("starling-dlq-offset"), Some(offset.to_string().as_str()));
+    assert!(dead.header("starling-dlq-time").unwrap().parse::<i64>().unwrap() > 0);
+    assert!(!dead.header("starling-dlq-reason").unwrap().is_empty());
+    assert_eq!(stage.results().await, done(&["reply:next"]));
+}
+
+#[tokio::test]
+async fn what_cannot_be_handled_is_a_dead_letter_and_the_coordinator_is_told() {
+    let stage = stage().await;
+    stage.put(0, &["refuse:a", "panic:b", "retry:c"]).await;
+    let worker = Worker::start(&stage.node, &stage.handler, |_| ());
+    commits(&stage.node, &stage.bus, 0, 3).await;
+    worker.stop().await;
+    assert_eq!(stage.handler.count("retry:c"), 3);
+    let expected = [
+        ("panic:b", "failed: the handler panicked: at the disco"),
+        ("refuse:a", "failed: not this"),
+        ("retry:c", "failed: handled 3 times without success, at last: not now"),
+    ];
+    assert_eq!(stage.results().await, expected.map(|(t, o)| (t.to_owned(), o.to_owned())));
+    assert_eq!(stage.records(&Topic::Dlq).await.len(), 3);
+    let metrics = stage.node.metrics.encode();
+    assert!(metrics.contains("starling_dead_letters_total{reason=\"panic\"} 1"), "{metrics}");
+}
+
+#[tokio::test]
+async fn a_record_is_done_only_when_everything_it_said_is_acknowledged() {
+    let stage = stage().await;
+    let faults = stage.bus.faults();
+    for fault in [SendFault::NotSent, SendFault::UnknownNotWritten, SendFault::Delayed] {
+        faults.on_send(&stage.coordinator(), fault);
+    }
+    stage.put(0, &["reply:a"]).await;
+    let worker = Worker::start(&stage.node, &stage.handler, |_| ());
+    until("it is sent again until it is held back", || async { (faults.release(&stage.coordinator()) == 1).then_some(()) })
+        .await;
+    commits(&stage.node, &stage.bus, 0, 1).await;
+    assert_eq!(stage.handler.count("reply:a"), 1);
+    assert_eq!(stage.results().await, done(&["reply:a"]));
+
+    faults.on_send(&stage.coordinator(), SendFault::Refused);
+    stage.put(0, &["reply:b"]).await;
+    commits(&stage.node, &stage.bus, 0, 2).await;
+    worker.stop().await;
+    assert!(stage.results().await[1].1.starts_with("failed: the broker refuses"));
+    assert_eq!(stage.records(&Topic::Dlq).await.len(), 1);
+}
+
+#[tokio::test]
+async fn back_pressure_pauses_partitions_and_loses_nothing() {
+    let stage = stage().await;
+    stage.put(0, &["hold:first"]).await;
+    let titles: Vec<String> = (0..200).map(|n| format!("reply:{n:03}")).collect();
+    stage.put(0, &titles.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let worker = Worker::start(&stage.node, &stage.handler, |config| {
+        config.slots = 1;
+        config.queue_per_partition = 4;
+        config.queue_records = 4;
+    });
+    until("the partition is paused", || async {
+        let paused = "starling_paused_partitions{topic=\"starling.worker\"} 1";
+        stage.node.metrics.encode().contains(paused).then_some(())
+    })
+    .await;
+    assert_eq!(stage.handler.calls(), ["hold:first"]);
+    stage.handler.release("hold:first");
+    commits(&stage.node, &stage.bus, 0, 201).await;
+    worker.stop().await;
+    assert_eq!(stage.handler.calls()[1..], titles[..], "one slot keeps the order");
+    assert_eq!(stage.results().await.len(), 201);
+}
+
+#[tokio::test]
+async fn what_is_done_above_a_slow_record_never_outgrows_the_commit() {
+    let stage = stage().await;
+    stage.put(0, &["hold:first"]).await;
+    let titles: Vec<String> = (0..120).map(|n| format!("{}:{n}", if n % 3 == 0 { "hold" } else { "reply" })).collect();
+    stage.put(0, &titles.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let worker = Worker::start(&stage.node, &stage.handler, |config| {
+        config.slots = 100;
+        config.max_metadata = 16;
+        config.grace = Duration::ZERO;
+    });
+    // The metadata has room for a few records only, so the rest waits outside.
+    let handled = until("it waits", || async {
+        let before = stage.handler.calls().len();
+        tokio::time::sleep(Duration::from_millis(30)).await;
+        let after = stage.handler.calls().len();
+        (before == after && after > 1).then_some(after)
+    })
+    .await;
+    assert!(handled < 100, "{handled}");
+    worker.stop().await;
+    for title in ["hold:first"].into_iter().chain(titles.iter().map(String::as_str)) {
+        stage.handler.release(title);
+    }
+    let second = Worker::start(&stage.node, &stage.handler, |config| config.max_metadata = 16);
+    commits(&stage.node, &stage.bus, 0, 121).await;
+    second.stop().await;
+    for title in titles.iter().filter(|title| title.starts_with("reply")) {
+        assert_eq!(stage.handler.count(title), 1, "{title}");
+    }
+}
+
+#[tokio::test]
+async fn shutdown_finishes_what_runs_begins_nothing_and_leaves() {
+    let stage = stage().await;
+    stage.put(0, &["hold:a", "reply:b"]).await;
+    let worker = Worker::start(&stage.node, &stage.handler, |config| config.slots = 1);
+    stage.handler.handled("hold:a", 1).await;
+    worker.stop.cancel();
+    tokio::time::sleep(Duration::from_millis(20)).await; // it has nothing to do but to wait
+    assert!(!worker.ended.is_finished());
+    stage.handler.release("hold:a");
+    worker.stop().await;
+    assert_eq!(stage.results().await, done(&["hold:a"]));
+    assert_eq!(support::committed(&stage.bus, "starling.worker", &stage.inbox(0)).await, Some(1));
+    assert!(stage.bus.faults().members("starling.worker").is_empty());
+}
+
+#[tokio::test]
+async fn cancelling_an_intent_stops_its_work_and_what_comes_later() {
+    let stage = stage().await;
+    stage.put(0, &["sleep:a", "stubborn:b"]).await;
+    let worker = Worker::start(&stage.node, &stage.handler, |config| {
+        config.cancel_grace = Duration::from_millis(10);
+    });
+    stage.handler.handled("sleep:a", 1).await;
+    stage.handler.handled("stubborn:b", 1).await;
+    put(&stage.node, &stage.bus, &Topic::Control, 0, &support::cancel("i")).await;
+    commits(&stage.node, &stage.bus, 0, 2).await;
+    stage.put(0, &["reply:late"]).await;
+    put(&stage.node, &stage.bus, &INBOX, 0, &task("other", "reply:other")).await;
+    commits(&stage.node, &stage.bus, 0, 4).await;
+    worker.stop().await;
+    assert_eq!(stage.handler.count("reply:late"), 0);
+    assert_eq!(stage.results().await, done(&["reply:other"]));
+    assert!(stage.node.metrics.encode().contains("starling_superseded_total{kind=\"cancelled\"} 3"));
+    // Whoever starts later learns of it before it is ready.
+    let settings = (*stage.node.settings).clone();
+    let second = support::node(&settings, stage.bus.clone(), Spans::off()).await;
+    second.control.replayed().await;
+    assert!(second.control.is_cancelled(&task("i", "x").intent_id));
+}
+
+#[tokio::test]
+async fn nothing_runs_past_its_deadline() {
+    let stage = stage().await;
+    let late = Envelope { deadline: support::long_ago(), ..task("i", "reply:late") };
+    put(&stage.node, &stage.bus, &INBOX, 0, &late).await;
+    let now = stage.node.clock.now();
+    let soon = Envelope { deadline: now.plus(Duration::from_millis(50)), ..task("i", "stubborn:soon") };
+    put(&stage.node, &stage.bus, &INBOX, 0, &soon).await;
+    let worker = Worker::start(&stage.node, &stage.handler, |config| {
+        config.deadline_slack = Duration::from_millis(10);
+        config.slots = 1;
+    });
+    commits(&stage.node, &stage.bus, 0, 2).await;
+    worker.stop().await;
+    assert_eq!(stage.handler.calls(), ["stubborn:soon"]);
+    let told: Vec<String> = stage.results().await.into_iter().map(|(_, output)| output).collect();
+    assert_eq!(told[0], "failed: deadline passed before the work began");
+    assert_eq!(told[1], "failed: the handler was stopped because its time was up");
+    assert_eq!(stage.records(&Topic::Dlq).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_failed_commit_is_made_again() {
+    let stage = stage().await;
+    let refused = CommitFault::Refused(CommitError::Retry("later".into()));
+    stage.bus.faults().on_commit("starling.worker", refused);
+    stage.bus.faults().on_commit("starling.worker", CommitFault::AnswerLost);
+    stage.put(0, &["reply:a"]).await;
+    let worker = Worker::start(&stage.node, &stage.handler, |_| ());
+    commits(&stage.node, &stage.bus, 0, 1).await;
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn records_that_were_deleted_before_they_were_read_are_a_loud_error() {
+    let stage = stage().await;
+    stage.put(0, &["reply:a", "reply:b", "reply:c"]).await;
+    let worker = Worker::start(&stage.node, &stage.handler, |_| ());
+    commits(&stage.node, &stage.bus, 0, 3).await;
+    worker.stop().await;
+    stage.put(0, &["reply:d", "reply:e"]).await;
+    starling_bus::Bus::trim(&*stage.bus, &stage.inbox(0), 5).await.unwrap();
+    let worker = Worker::start(&stage.node, &stage.handler, |_| ());
+    let ended = tokio::time::timeout(support::PATIENCE, worker.ended).await.unwrap().unwrap();
+    assert!(matches!(ended, Err(ProcessorError::OutOfRange { offset: 3, .. })), "{ended:?}");
+}
+
+#[tokio::test]
+async fn the_fleet_knows_who_reads_what_and_who_leaves() {
+    let stage = stage().await;
+    let mut view = stage.node.fleet.view();
+    let worker = Worker::start(&stage.node, &stage.handler, |config| config.slots = 7);
+    let known = view.wait_for(|view| view.workers.iter().any(|worker| worker.partitions == [0, 1]));
+    let known = tokio::time::timeout(support::PATIENCE, known).await.unwrap().unwrap().clone();
+    assert_eq!(known.workers[0].slots, 7);
+    worker.stop().await;
+    stage.node.leave().await;
+    let records = stage.records(&Topic::Fleet).await;
+    let last: starling_protocol::fleet::FleetBeat =
+        stage.node.codec.decode(records.last().unwrap().value()).unwrap();
+    assert!(last.leaving);
+}
+
+/// How much the processor itself costs: `cargo test --release -p starling-runtime -- --ignored --nocapture`.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a measurement"]
+async fn ten_thousand_records_a_second() {
+    let stage = stage().await;
+    let count = 50_000_i64;
+    for n in 0..count {
+        put(&stage.node, &stage.bus, &INBOX, i32::try_from(n % 2).unwrap(), &task("i", &format!("reply:{n}"))).await;
+    }
+    let began = std::time::Instant::now();
+    let worker = Worker::start(&stage.node, &stage.handler, |config| {
+        config.slots = 64;
+        config.commit_interval = Duration::from_millis(100);
+    });
+    commits(&stage.node, &stage.bus, 0, count / 2).await;
+    commits(&stage.node, &stage.bus, 1, count / 2).await;
+    println!("{:.0} records/s", count as f64 / began.elapsed().as_secs_f64());
+    worker.stop().await;
+    let _ = (result(&task("i", "x"), ""), title(&task("i", "x")));
+}

@@ -1,0 +1,117 @@
+//! Settings: layers, and all faults at once.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use secrecy::ExposeSecret as _;
+use starling_runtime::settings::{Settings, SettingsError, Sources, parse_override};
+use std::{io::Write as _, path::PathBuf, time::Duration};
+
+fn env(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+    pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+}
+
+fn file(text: &str) -> (tempfile::NamedTempFile, PathBuf) {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    let path = file.path().to_owned();
+    (file, path)
+}
+
+#[test]
+fn the_built_in_defaults_are_complete_and_sound() {
+    let settings = Settings::defaults().unwrap();
+    assert_eq!(settings.topics.partitions.worker, 128);
+    assert_eq!(settings.kafka.session_timeout, Duration::from_secs(10));
+    assert!(settings.model.is_offline());
+    assert!(settings.model.prices["gpt-4o-mini"].output > 0.0);
+}
+
+#[test]
+fn later_layers_win() {
+    let (_first, first) = file("[kafka]\nbrokers = \"file:1\"\nqueue_records = 7\n[topics]\nprefix = \"one\"\n");
+    let (_second, second) = file("[topics]\nprefix = \"two\"\n[telemetry]\nlog_level = \"debug\"\n");
+    let settings = Settings::load(&Sources {
+        files: vec![first, second],
+        environment: env(&[
+            ("STARLING__KAFKA__BROKERS", "env:1"),
+            ("STARLING__KAFKA__PROPERTIES__SECURITY_PROTOCOL", "SSL"),
+            ("STARLING__PROCESSOR__SLOTS__WORKER", "3"),
+            ("STARLING__TOPICS__POOLS", "gpu, big"),
+            ("OPENAI_API_KEY", "from-openai"),
+            ("STARLING__MODEL__API_KEY", "from-starling"),
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318"),
+            ("UNRELATED", "x"),
+        ]),
+        overrides: env(&[("kafka.brokers", "flag:1"), ("model.prices.gpt-4.1.input", "2")]),
+    })
+    .unwrap();
+    assert_eq!(settings.kafka.brokers, "flag:1");
+    assert_eq!(settings.kafka.queue_records, 7);
+    assert_eq!(settings.kafka.properties["security.protocol"].expose_secret(), "SSL");
+    assert_eq!(settings.topics.prefix, "two");
+    assert_eq!(settings.topics.pools, ["gpu", "big"]);
+    assert_eq!(settings.processor.slots.worker, 3);
+    assert_eq!(settings.telemetry.log_level, "debug");
+    assert_eq!(settings.telemetry.otlp_endpoint.as_deref(), Some("http://collector:4318"));
+    assert_eq!(settings.model.api_key.as_ref().unwrap().expose_secret(), "from-starling");
+    assert!((settings.model.prices["gpt-4.1"].input - 2.0).abs() < f64::EPSILON);
+    assert!(!settings.model.is_offline());
+}
+
+#[test]
+fn all_faults_are_reported_at_once_with_their_origin() {
+    let (_file, path) = file(
+        "[kafka]\nsession_timeout = 10\nbrokerz = \"x\"\n[topics]\npartitions = 5\n[model]\nname = [1]\n\
+         [processor.slots]\nworker = 0\n",
+    );
+    let missing = PathBuf::from("/nonexistent/starling.toml");
+    let error = Settings::load(&Sources {
+        files: vec![path.clone(), missing],
+        environment: env(&[
+            ("STARLING__KAFKA__GROUP_PROTOCOL", "gossip"),
+            ("STARLING__TELEMETRY__SAMPLE_RATIO", "1.5"),
+            ("STARLING__TYPO", "1"),
+        ]),
+        overrides: env(&[("topics.max_message", "8MB")]),
+    })
+    .unwrap_err();
+    let of = |path: &str| {
+        let found = error.faults.iter().find(|fault| fault.path == path);
+        found.unwrap_or_else(|| panic!("no fault for {path} in {error}")).clone()
+    };
+    let origin = format!("file {}", path.display());
+    assert_eq!(of("kafka.session_timeout").origin, origin);
+    assert_eq!(of("kafka.session_timeout").found, "10");
+    assert_eq!(of("kafka.brokerz").found, "an unknown name");
+    assert_eq!(of("topics.partitions").origin, origin);
+    assert!(of("processor.slots.worker").expected.contains("from 1"));
+    assert_eq!(of("model.name").found, "a list of 1");
+    let gossip = of("kafka.group_protocol");
+    assert_eq!(gossip.expected, "one of classic, consumer");
+    assert_eq!(gossip.origin, "environment variable STARLING__KAFKA__GROUP_PROTOCOL");
+    assert_eq!(of("telemetry.sample_ratio").found, "\"1.5\"");
+    assert_eq!(of("typo").expected, "the name of a setting");
+    assert!(of("topics.max_message").expected.contains("8MiB"));
+    assert_eq!(of("(all)").origin, "file /nonexistent/starling.toml");
+    assert_eq!(error.faults.len(), 10, "{error}");
+}
+
+#[test]
+fn secrets_are_never_shown() {
+    let sources = Sources {
+        environment: env(&[("OPENAI_API_KEY", "s3cret"), ("STARLING__KAFKA__PROPERTIES__SASL_PASSWORD", "s3cret")]),
+        ..Sources::default()
+    };
+    assert!(!format!("{:?}", Settings::load(&sources).unwrap()).contains("s3cret"));
+
+    let (_file, path) = file("[model]\napi_key = [\"s3cret\"]\n");
+    let error: SettingsError =
+        Settings::load(&Sources { files: vec![path], ..Sources::default() }).unwrap_err();
+    assert!(!format!("{error} {error:?}").contains("s3cret"));
+}
+
+#[test]
+fn overrides_are_read_from_flags() {
+    assert_eq!(parse_override("a.b=c=d").unwrap(), ("a.b".to_owned(), "c=d".to_owned()));
+    assert!(parse_override("a.b").is_err());
+    assert!(parse_override("=c").is_err());
+}

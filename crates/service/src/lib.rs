@@ -1,0 +1,15 @@
+//! What every service is built with: its models, its reading of references, its deadlines.
+
+mod deadline;
+mod material;
+mod model;
+mod program;
+#[cfg(feature = "testing")]
+pub mod testing;
+mod traced_model;
+
+pub use deadline::instant_of;
+pub use material::{RECORD_GONE, Unread, intent_texts, output_of};
+pub use model::{model_from, traced};
+pub use program::{Parts, run_service};
+pub use traced_model::TracedModel;

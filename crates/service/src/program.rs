@@ -1,0 +1,61 @@
+//! The `main` of a service.
+
+use crate::{model_from, traced};
+use starling_agents::AgentCatalogue;
+use starling_llm::Model;
+use starling_runtime::{
+    Node,
+    process::{UsageError, run_main},
+};
+use std::{error::Error, future::Future, process::ExitCode, sync::Arc};
+
+/// What a service is built from, beside the node.
+#[derive(Clone)]
+pub struct Parts {
+    /// The model, with a span and counts for each call.
+    pub model: Arc<dyn Model>,
+    /// The agents.
+    pub catalogue: Arc<AgentCatalogue>,
+}
+
+impl Parts {
+    /// Makes the model and reads the agents that the node's settings name.
+    ///
+    /// # Errors
+    /// Everything that is wrong with either.
+    pub fn of(node: &Node) -> Result<Self, UsageError> {
+        let model = model_from(&node.settings.model);
+        let catalogue = AgentCatalogue::load(node.settings.agents_dir.as_deref());
+        match (model, catalogue) {
+            (Ok(model), Ok(catalogue)) => {
+                Ok(Self { model: traced(model, node), catalogue: Arc::new(catalogue) })
+            }
+            (model, catalogue) => {
+                let faults = model.err().map(|error| format!("the model cannot be used: {error}"));
+                let faults = faults.into_iter().chain(catalogue.err().map(|error| error.to_string()));
+                Err(UsageError(faults.collect::<Vec<_>>().join("\n")))
+            }
+        }
+    }
+}
+
+/// Runs a service as a process of its own: flags, settings, connection, `serve` until it ends.
+pub fn run_service<F, Served, E>(service: &'static str, serve: F) -> ExitCode
+where
+    F: FnOnce(Node, Parts) -> Served,
+    Served: Future<Output = Result<(), E>>,
+    E: Error + Send + Sync + 'static,
+{
+    run_main(service, |node| async move {
+        let parts = Parts::of(&node)?;
+        let info = parts.model.info();
+        if info.offline {
+            tracing::warn!(
+                "the offline model answers, which is no LLM: set OPENAI_API_KEY or OPENAI_BASE_URL"
+            );
+        } else {
+            tracing::info!(model = info.model, endpoint = info.endpoint, "the model");
+        }
+        serve(node, parts).await.map_err(Into::into)
+    })
+}

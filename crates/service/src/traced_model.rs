@@ -1,0 +1,126 @@
+//! A model whose calls are seen: a span and counts for each.
+
+use async_trait::async_trait;
+use futures::{Stream, StreamExt as _};
+use starling_llm::{ChatReply, ChatRequest, Model, ModelError, ModelInfo, Purpose, StreamEvent, TextStream};
+use starling_protocol::CallReport;
+use starling_runtime::{
+    Metrics,
+    telemetry::{ActiveSpan, Spans},
+};
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+/// Wraps a model: each question is a span `chat <model>` below the request's traceparent, and what it took
+/// is counted.
+pub struct TracedModel {
+    model: Arc<dyn Model>,
+    spans: Spans,
+    metrics: Arc<Metrics>,
+}
+
+impl TracedModel {
+    /// Wraps `model`.
+    pub fn new(model: Arc<dyn Model>, spans: Spans, metrics: Arc<Metrics>) -> Self {
+        Self { model, spans, metrics }
+    }
+
+    /// Begins the span of a question and puts it in place of the question's own parent.
+    fn begin(&self, request: &mut ChatRequest) -> Question {
+        let purpose = purpose_name(request.purpose);
+        let parent = request.traceparent.take().unwrap_or_default();
+        let span = self.spans.chat(&self.model.info().model, purpose, &parent);
+        request.traceparent = Some(span.traceparent().to_string()).filter(|text| !text.is_empty());
+        Question { span, purpose, metrics: self.metrics.clone() }
+    }
+}
+
+/// A question that is being answered.
+struct Question {
+    span: ActiveSpan,
+    purpose: &'static str,
+    metrics: Arc<Metrics>,
+}
+
+impl Question {
+    fn answered(&mut self, report: &CallReport) {
+        self.span.usage(report);
+        self.metrics.count_calls(self.purpose, report);
+    }
+
+    fn failed(&mut self, error: &ModelError) {
+        self.answered(&error.report);
+        self.span.set("error.type", error.kind.code());
+        self.span.fail(&error.to_string());
+    }
+}
+
+#[async_trait]
+impl Model for TracedModel {
+    fn info(&self) -> ModelInfo {
+        self.model.info()
+    }
+
+    async fn chat(&self, mut request: ChatRequest) -> Result<ChatReply, ModelError> {
+        let mut question = self.begin(&mut request);
+        let reply = self.model.chat(request).await;
+        match &reply {
+            Ok(reply) => question.answered(&reply.report),
+            Err(error) => question.failed(error),
+        }
+        reply
+    }
+
+    async fn stream(&self, mut request: ChatRequest) -> Result<TextStream, ModelError> {
+        let mut question = self.begin(&mut request);
+        match self.model.stream(request).await {
+            Ok(events) => Ok(Traced { events, question: Some(question) }.boxed()),
+            Err(error) => {
+                question.failed(&error);
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Keeps the span open until the stream ends or is dropped.
+struct Traced {
+    events: TextStream,
+    question: Option<Question>,
+}
+
+impl Stream for Traced {
+    type Item = Result<StreamEvent, ModelError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let event = self.events.poll_next_unpin(cx);
+        let ended = match (&event, &mut self.question) {
+            (Poll::Ready(Some(Ok(StreamEvent::Done(report)))), Some(question)) => {
+                question.answered(report);
+                true
+            }
+            (Poll::Ready(Some(Err(error))), Some(question)) => {
+                question.failed(error);
+                true
+            }
+            (Poll::Ready(None), _) => true,
+            _ => false,
+        };
+        if ended {
+            self.question = None;
+        }
+        event
+    }
+}
+
+fn purpose_name(purpose: Purpose) -> &'static str {
+    match purpose {
+        Purpose::Plan => "plan",
+        Purpose::Work => "work",
+        Purpose::Judge => "judge",
+        Purpose::Synthesize => "synthesize",
+    }
+}

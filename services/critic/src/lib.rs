@@ -1,0 +1,9 @@
+//! The critic service: scores results.
+
+mod handler;
+mod service;
+mod verdict;
+
+pub use handler::CriticHandler;
+pub use service::serve;
+pub use verdict::{Reply, read_verdict};

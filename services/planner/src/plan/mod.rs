@@ -1,0 +1,281 @@
+//! The plan loop: from a plan request to a stream of fragments, while the model still speaks.
+
+mod fragments;
+mod in_flight;
+mod stream;
+mod task_spec;
+
+pub use stream::{PlanStream, PlanStreamLimits, PlanTextFault};
+pub use task_spec::task_spec;
+
+use async_trait::async_trait;
+use fragments::{Fragments, fragment_envelope};
+use futures::{FutureExt as _, StreamExt as _};
+use in_flight::InFlight;
+use starling_agents::{
+    Agent, AgentCatalogue, DEFAULT_WORKER, PLAN_SCHEMA, PlanPrompt, PromptBudget, plan_messages, plan_schema,
+};
+use starling_llm::{ChatRequest, Format, Model, ModelError, Purpose, StreamEvent, TextStream};
+use starling_protocol::{
+    Body, CallReport, Envelope, Failure, PlanEnd, PlanFragment, PlanRequest, RecordRef, RunId, TaskSpec,
+    ids::digest,
+};
+use starling_runtime::{Clock, EnvelopeHandler, HandleError, HandlerContext, telemetry::Spans};
+use starling_service::{Unread, instant_of, intent_texts};
+use std::sync::Arc;
+use tokio::time::Instant;
+
+/// The code of a failure because the model's plan cannot be used.
+pub const INVALID_PLAN: &str = "invalid_plan";
+
+/// The strategy that makes one task out of the goal without asking a model.
+const SINGLE: &str = "single";
+
+/// Bounds of the plan loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlanOptions {
+    /// Size of the prompt.
+    pub prompt: PromptBudget,
+    /// Bounds of the reply.
+    pub reply: PlanStreamLimits,
+    /// Texts in one fragment, in bytes. Default 128 KiB: the coordinator logs them in one decision.
+    pub max_fragment_bytes: usize,
+}
+
+impl Default for PlanOptions {
+    fn default() -> Self {
+        Self {
+            prompt: PromptBudget::default(),
+            reply: PlanStreamLimits::default(),
+            max_fragment_bytes: 128 << 10,
+        }
+    }
+}
+
+/// Handles plan requests.
+pub struct PlanHandler {
+    model: Arc<dyn Model>,
+    catalogue: Arc<AgentCatalogue>,
+    schema: Arc<serde_json::Value>,
+    spans: Spans,
+    clock: Clock,
+    options: PlanOptions,
+    in_flight: InFlight,
+}
+
+impl PlanHandler {
+    /// A plan loop that asks `model`.
+    pub fn new(
+        model: Arc<dyn Model>,
+        catalogue: Arc<AgentCatalogue>,
+        spans: Spans,
+        clock: Clock,
+        options: PlanOptions,
+    ) -> Self {
+        let schema = Arc::new(plan_schema(catalogue.workers().map(|agent| agent.name.as_str())));
+        Self { model, catalogue, schema, spans, clock, options, in_flight: InFlight::default() }
+    }
+
+    async fn plan(
+        &self,
+        envelope: &Envelope,
+        request: &PlanRequest,
+        cx: &HandlerContext,
+    ) -> Result<(), HandleError> {
+        let run = RunId::from_random(rand::random());
+        let mut fragments = Fragments::new(
+            envelope,
+            request.plan_attempt,
+            run.clone(),
+            &cx.outbox,
+            self.options.max_fragment_bytes,
+        );
+        if request.strategy == SINGLE {
+            fragments.add(single_task(), self.clock.now());
+            fragments.end(PlanEnd { report: CallReport::default(), failure: None }, self.clock.now());
+            return Ok(());
+        }
+        let agent = self.catalogue.planner();
+        let mut span = self.spans.invoke_agent(&agent.name, &cx.traceparent);
+        span.set_with("starling.intent_id", || envelope.intent_id.as_str().to_owned());
+        span.set_with("starling.run_id", || run.as_str().to_owned());
+        span.set("starling.attempt", i64::from(request.plan_attempt));
+        let end = match self.question(envelope, request, agent, cx, span.traceparent()).await {
+            Ok(question) => self.ask(question, request.max_tasks, &mut fragments).await,
+            Err(Unread::Failed(failure)) => PlanEnd { report: CallReport::default(), failure: Some(failure) },
+            Err(Unread::Later(retry)) => return Err(retry),
+        };
+        span.set("starling.tasks", i64::from(fragments.ordinal()));
+        if let Some(failure) = &end.failure {
+            span.fail(&failure.message);
+        }
+        fragments.end(end, self.clock.now());
+        Ok(())
+    }
+
+    async fn question(
+        &self,
+        envelope: &Envelope,
+        request: &PlanRequest,
+        agent: &Agent,
+        cx: &HandlerContext,
+        traceparent: &str,
+    ) -> Result<ChatRequest, Unread> {
+        let intent = match &request.intent_ref {
+            Some(at) => Some(cx.content.get(at).await?),
+            None => None,
+        };
+        let (inputs, items) = intent_texts(intent.as_ref());
+        let agents: Vec<&Agent> = self.catalogue.workers().collect();
+        let prompt = PlanPrompt {
+            goal: &request.goal,
+            max_tasks: request.max_tasks,
+            inputs,
+            items,
+            agents: &agents,
+            feedback: request.feedback.as_deref(),
+        };
+        Ok(ChatRequest {
+            purpose: Purpose::Plan,
+            messages: plan_messages(agent, &prompt, self.options.prompt),
+            format: Format::Json { name: PLAN_SCHEMA.to_owned(), schema: self.schema.clone() },
+            max_tokens: agent.max_tokens,
+            temperature: agent.temperature,
+            deadline: instant_of(envelope.deadline, &self.clock),
+            traceparent: Some(traceparent.to_owned()),
+        })
+    }
+
+    /// Asks the model and gives its tasks to `fragments` as they come; says how it ended.
+    async fn ask(&self, question: ChatRequest, max_tasks: i32, fragments: &mut Fragments<'_>) -> PlanEnd {
+        let begun = Instant::now();
+        let events = match self.model.stream(question).await {
+            Ok(events) => events,
+            Err(error) => return model_end(&error),
+        };
+        match self.read(events, max_tasks, fragments).await {
+            Ok(end) => end,
+            // The reply was left unread, so nobody says what it took: at least it was a call.
+            Err(failure) => {
+                let info = self.model.info();
+                let report = CallReport {
+                    model: info.model,
+                    offline: info.offline,
+                    calls: 1,
+                    latency_ms: i64::try_from(begun.elapsed().as_millis()).unwrap_or(i64::MAX),
+                    ..CallReport::default()
+                };
+                PlanEnd { report, failure: Some(failure) }
+            }
+        }
+    }
+
+    async fn read(
+        &self,
+        events: TextStream,
+        max_tasks: i32,
+        fragments: &mut Fragments<'_>,
+    ) -> Result<PlanEnd, Failure> {
+        let mut events = events.fuse();
+        let mut text = PlanStream::new(self.options.reply);
+        loop {
+            let mut next = events.next().await;
+            // What is there already goes into one fragment.
+            loop {
+                match next {
+                    Some(Ok(StreamEvent::Text(piece))) => {
+                        for task in text.push(&piece).map_err(|fault| invalid(fault.to_string()))? {
+                            if fragments.ordinal() >= max_tasks {
+                                return Err(invalid(format!("the plan has more than {max_tasks} tasks")));
+                            }
+                            let spec =
+                                task_spec(&task, fragments.ordinal(), &self.catalogue).map_err(invalid)?;
+                            fragments.add(spec, self.clock.now());
+                        }
+                    }
+                    Some(Ok(StreamEvent::Done(report))) => {
+                        let failure = ending(&text, fragments.ordinal()).err();
+                        return Ok(PlanEnd { report, failure });
+                    }
+                    // Cut after the plan's end: nothing of the plan is missing.
+                    Some(Err(error)) if text.is_done() && fragments.ordinal() > 0 => {
+                        return Ok(PlanEnd { report: error.report, failure: None });
+                    }
+                    Some(Err(error)) => return Ok(model_end(&error)),
+                    None => return Err(invalid("the reply was cut off".to_owned())),
+                }
+                match events.next().now_or_never() {
+                    Some(event) => next = event,
+                    None => break,
+                }
+            }
+            fragments.flush(self.clock.now());
+        }
+    }
+}
+
+#[async_trait]
+impl EnvelopeHandler for PlanHandler {
+    async fn handle(
+        &self,
+        envelope: Envelope,
+        _at: RecordRef,
+        cx: &HandlerContext,
+    ) -> Result<(), HandleError> {
+        let Body::PlanRequest(request) = &envelope.body else {
+            return Err(HandleError::DeadLetter(format!(
+                "the plan loop takes a PlanRequest, this is a {}",
+                envelope.body.kind()
+            )));
+        };
+        let Some(_entry) = self.in_flight.enter(&envelope.intent_id, request.plan_attempt) else {
+            tracing::info!(intent_id = %envelope.intent_id, "a plan request that is in flight already");
+            return Ok(());
+        };
+        tokio::select! {
+            biased;
+            () = cx.cancelled.cancelled() => Ok(()),
+            planned = self.plan(&envelope, request, cx) => planned,
+        }
+    }
+
+    fn failed(&self, envelope: &Envelope, reason: &str) -> Option<Envelope> {
+        let Body::PlanRequest(request) = &envelope.body else { return None };
+        let failure =
+            Failure { code: "dead_letter".to_owned(), message: reason.to_owned(), retryable: false };
+        let fragment = PlanFragment {
+            plan_attempt: request.plan_attempt,
+            // Derived, not random: the same dead letter always tells the same.
+            run: RunId::from_string(digest(&["dead-letter", envelope.id.as_str()])),
+            seq: 0,
+            tasks: Vec::new(),
+            end: Some(PlanEnd { report: CallReport::default(), failure: Some(failure) }),
+        };
+        Some(fragment_envelope(envelope, fragment, self.clock.now()))
+    }
+}
+
+fn ending(text: &PlanStream, tasks: i32) -> Result<(), Failure> {
+    text.finish().map_err(|fault| invalid(fault.to_string()))?;
+    if tasks == 0 { Err(invalid("the plan has no tasks".to_owned())) } else { Ok(()) }
+}
+
+fn invalid(message: String) -> Failure {
+    Failure { code: INVALID_PLAN.to_owned(), message, retryable: true }
+}
+
+fn model_end(error: &ModelError) -> PlanEnd {
+    PlanEnd { report: error.report.clone(), failure: Some(error.to_failure()) }
+}
+
+fn single_task() -> TaskSpec {
+    TaskSpec {
+        ordinal: 0,
+        key: "all".to_owned(),
+        title: "Reach the goal".to_owned(),
+        instruction: "Do what the goal says, completely.".to_owned(),
+        agent: DEFAULT_WORKER.to_owned(),
+        depends_on: Vec::new(),
+        critic: true,
+    }
+}

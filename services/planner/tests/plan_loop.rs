@@ -1,0 +1,177 @@
+//! How plans come out of the plan loop.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use starling_agents::AgentCatalogue;
+use starling_llm::{Model, ModelErrorKind};
+use starling_planner::{INVALID_PLAN, PlanHandler, PlanOptions};
+use starling_protocol::{
+    Body, Cancel, Input, Intent, PlanFragment, PlanRequest, RecordRef, Role, Tag, Topic,
+};
+use starling_runtime::{Node, Outbox, telemetry::Spans};
+use starling_service::testing::{Answer, Ear, ScriptedModel, envelope, memory_node, publish, serve};
+use std::{sync::Arc, time::Duration};
+use tokio::sync::mpsc;
+
+async fn plan_loop(model: Arc<dyn Model>) -> (Node, Ear) {
+    let node = memory_node(&[]).await;
+    let catalogue = Arc::new(AgentCatalogue::load(None).unwrap());
+    let handler =
+        PlanHandler::new(model, catalogue, Spans::off(), node.clock.clone(), PlanOptions::default());
+    serve(&node, Topic::Planner, Arc::new(handler));
+    let ear = Ear::on(&node, &Topic::Coordinator).await;
+    (node, ear)
+}
+
+fn request(max_tasks: i32, strategy: &str, intent_ref: Option<RecordRef>) -> Body {
+    Body::PlanRequest(PlanRequest {
+        plan_attempt: 1,
+        goal: "g".into(),
+        strategy: strategy.into(),
+        max_tasks,
+        intent_ref,
+        feedback: None,
+    })
+}
+
+async fn ask(node: &Node, intent: &str, body: Body) {
+    publish(node, envelope(intent, Tag::role(Role::Planner), body)).await;
+}
+
+async fn fragment(ear: &Ear) -> PlanFragment {
+    match ear.next().await.envelope.body {
+        Body::PlanFragment(fragment) => fragment,
+        other => panic!("expected a fragment, found {other:?}"),
+    }
+}
+
+fn keys(fragment: &PlanFragment) -> Vec<&str> {
+    fragment.tasks.iter().map(|task| task.key.as_str()).collect()
+}
+
+fn failure(fragment: &PlanFragment) -> (&str, &str, bool) {
+    let failure = fragment.end.as_ref().unwrap().failure.as_ref().expect("a failure");
+    (&failure.code, &failure.message, failure.retryable)
+}
+
+const FIRST: &str = r#"{"tasks":[{"key":"a","title":"A","instruction":"do a","agent":"worker","depends_on":[],"critic":true}"#;
+
+#[tokio::test]
+async fn tasks_are_sent_while_the_model_still_speaks() {
+    let (say, pieces) = mpsc::unbounded_channel();
+    let mut pieces = Some(pieces);
+    let (node, ear) = plan_loop(ScriptedModel::new(move |_| Answer::Stream(pieces.take().unwrap()))).await;
+    ask(&node, "i", request(100, "llm", None)).await;
+
+    say.send(FIRST.to_owned()).unwrap();
+    let first = fragment(&ear).await;
+    assert_eq!((keys(&first), first.seq, first.end.is_none()), (vec!["a"], 0, true));
+
+    say.send(r#",{"key":"b","instruction":"do b","depends_on":["a"]}"#.to_owned()).unwrap();
+    let second = fragment(&ear).await;
+    assert_eq!((keys(&second), second.seq, second.tasks[0].ordinal), (vec!["b"], 1, 1));
+    assert_eq!(second.run, first.run);
+
+    say.send("]}".to_owned()).unwrap();
+    drop(say);
+    let last = fragment(&ear).await;
+    let end = last.end.as_ref().unwrap();
+    assert_eq!((last.seq, &end.failure, end.report.calls), (2, &None, 1));
+    node.shutdown.cancel();
+}
+
+#[tokio::test]
+async fn a_plan_that_is_there_at_once_is_one_fragment() {
+    let (node, ear) = plan_loop(ScriptedModel::saying(&format!("```json\n{FIRST}]}}\n```"))).await;
+    ask(&node, "i", request(100, "llm", None)).await;
+    let only = fragment(&ear).await;
+    assert_eq!(keys(&only), ["a"]);
+    assert_eq!(only.end.unwrap().failure, None);
+    node.shutdown.cancel();
+}
+
+#[tokio::test]
+async fn broken_plans_end_in_failures_that_say_why() {
+    let many: Vec<String> = (0..4).map(|n| format!(r#"{{"key":"{n}","instruction":"x"}}"#)).collect();
+    for (reply, expected) in [
+        (r#"{"tasks":[{"key":"a"}]}"#.to_owned(), "task 1: instruction"),
+        (FIRST.to_owned(), "ends in the middle"),
+        ("I would rather not.".to_owned(), "I would rather not."),
+        (r#"{"tasks":[]}"#.to_owned(), "no tasks"),
+        (format!(r#"{{"tasks":[{}]}}"#, many.join(",")), "more than 3 tasks"),
+    ] {
+        let (node, ear) = plan_loop(ScriptedModel::saying(&reply)).await;
+        ask(&node, "i", request(3, "llm", None)).await;
+        let last = fragment(&ear).await;
+        let (code, message, retryable) = failure(&last);
+        assert_eq!((code, retryable), (INVALID_PLAN, true), "{reply}");
+        assert!(message.contains(expected), "{message}");
+        assert_eq!(last.end.as_ref().unwrap().report.calls, 1, "the call is counted");
+        node.shutdown.cancel();
+    }
+}
+
+#[tokio::test]
+async fn a_model_error_ends_the_run_with_its_code() {
+    let (node, ear) = plan_loop(ScriptedModel::new(|_| Answer::Fail(ModelErrorKind::Unauthorized))).await;
+    ask(&node, "i", request(3, "llm", None)).await;
+    let last = fragment(&ear).await;
+    assert_eq!((failure(&last).0, failure(&last).2), ("unauthorized", false));
+    node.shutdown.cancel();
+}
+
+#[tokio::test]
+async fn the_strategy_single_asks_no_model() {
+    let model = ScriptedModel::saying("unused");
+    let (node, ear) = plan_loop(model.clone()).await;
+    ask(&node, "i", request(3, "single", None)).await;
+    let only = fragment(&ear).await;
+    assert_eq!((only.tasks.len(), only.end.unwrap().report.calls), (1, 0));
+    assert!(model.asked().is_empty());
+    node.shutdown.cancel();
+}
+
+#[tokio::test]
+async fn inputs_are_read_from_the_intents_record_and_a_gone_one_is_a_failure() {
+    let model = ScriptedModel::saying(&format!("{FIRST}]}}"));
+    let (node, ear) = plan_loop(model.clone()).await;
+    let input = Input { name: "a.csv".into(), media_type: "text/csv".into(), content: "x,y\n".into() };
+    let intent = Intent { goal: "g".into(), inputs: vec![input], ..Intent::default() };
+    publish(&node, envelope("i", Tag::role(Role::Coordinator), Body::Intent(intent))).await;
+    let at = ear.next().await.at;
+
+    ask(&node, "i", request(3, "llm", Some(at.clone()))).await;
+    assert!(fragment(&ear).await.end.unwrap().failure.is_none());
+    assert!(model.asked()[0].messages[1].text.contains("### a.csv (text/csv, 4 bytes)\nx,y\n"));
+
+    ask(&node, "j", request(3, "llm", Some(RecordRef { offset: 99, ..at }))).await;
+    assert_eq!(failure(&fragment(&ear).await).0, "record_gone");
+    node.shutdown.cancel();
+}
+
+#[tokio::test]
+async fn a_repeated_request_in_flight_is_dropped_and_a_cancelled_one_stops() {
+    let model = ScriptedModel::new(|_| Answer::Hang);
+    let (node, ear) = plan_loop(model.clone()).await;
+    ask(&node, "i", request(3, "llm", None)).await;
+    ask(&node, "i", request(3, "llm", None)).await;
+    ask(&node, "other", request(3, "llm", None)).await;
+    let asked_twice = async {
+        while model.asked().len() < 2 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), asked_twice).await.unwrap();
+    assert!(ear.hears_nothing_for(Duration::from_millis(100)).await);
+    assert_eq!(model.asked().len(), 2, "one call for each intent");
+
+    let cancel = envelope("i", Tag::role(Role::Coordinator), Body::Cancel(Cancel { reason: "x".into() }));
+    let outbox = Outbox::new(node.courier.clone(), "".into());
+    outbox.emit_to(Topic::Control, cancel).await.unwrap();
+    let superseded = async {
+        while !node.metrics.encode().contains("kind=\"cancelled\"} 1") {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), superseded).await.unwrap();
+    node.shutdown.cancel();
+}

@@ -1,0 +1,8 @@
+//! The worker service: does tasks.
+
+mod handler;
+mod reading;
+mod service;
+
+pub use handler::{OUTPUT_TOO_LARGE, UNKNOWN_AGENT, WorkHandler, WorkOptions};
+pub use service::serve;

@@ -1,0 +1,58 @@
+//! Reads all that a task refers to, in one go.
+
+use starling_agents::TaskOutput;
+use starling_protocol::{Envelope, Failure, RecordRef, Task};
+use starling_runtime::ContentReader;
+use starling_service::{Unread, output_of};
+use std::sync::Arc;
+
+/// The texts that a task is built on.
+#[derive(Debug, Default)]
+pub(crate) struct Reading {
+    /// The intent, for its inputs and items.
+    pub(crate) intent: Option<Arc<Envelope>>,
+    /// The results of the tasks that it depends on, in their order.
+    pub(crate) results: Vec<TaskOutput>,
+    /// What the attempt before delivered, where that can still be read.
+    pub(crate) earlier: Option<String>,
+}
+
+/// Reads what `task` refers to.
+///
+/// # Errors
+/// The intent or a result cannot be had. That the earlier attempt is gone is no error: it only helps.
+pub(crate) async fn read(task: &Task, content: &ContentReader) -> Result<Reading, Unread> {
+    let results = task.dependencies.iter().filter_map(|dependency| dependency.result.as_ref());
+    let earlier = task.feedback.as_ref().and_then(|feedback| feedback.result.as_ref());
+    let refs: Vec<RecordRef> = task.intent_ref.iter().chain(results).chain(earlier).cloned().collect();
+    if refs.is_empty() && task.dependencies.is_empty() {
+        return Ok(Reading::default());
+    }
+    // One answer for each reference, in the order of the references.
+    let mut answers = content.get_many(&refs).await.into_iter();
+    let mut next = || {
+        let unanswered = || Err(starling_runtime::ContentError::Retry("nothing was read".to_owned()));
+        answers.next().unwrap_or_else(unanswered)
+    };
+
+    let mut reading = Reading::default();
+    if task.intent_ref.is_some() {
+        reading.intent = Some(next()?);
+    }
+    for dependency in &task.dependencies {
+        let output = match (&dependency.result, &dependency.failure) {
+            (Some(at), _) => Ok(output_of(&*next()?, at)?.to_owned()),
+            (None, Some(failure)) => Err(failure.clone()),
+            (None, None) => Err(Failure {
+                code: "no_result".to_owned(),
+                message: "there is no result".to_owned(),
+                retryable: false,
+            }),
+        };
+        reading.results.push(TaskOutput { title: dependency.title.clone(), output });
+    }
+    if let Some(at) = earlier {
+        reading.earlier = next().ok().and_then(|envelope| output_of(&envelope, at).ok().map(str::to_owned));
+    }
+    Ok(reading)
+}

@@ -1,0 +1,209 @@
+//! What a worker makes of tasks.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use starling_agents::AgentCatalogue;
+use starling_llm::{Model, ModelErrorKind, Purpose};
+use starling_protocol::{
+    Body, CallReport, Dependency, Failure, Feedback, Input, Intent, IntentId, RecordRef, Role, RunId, Tag,
+    Task, TaskId, TaskKind, TaskResult, Topic,
+};
+use starling_runtime::{Node, telemetry::Spans};
+use starling_service::testing::{Answer, Ear, ScriptedModel, envelope, memory_node, publish, serve};
+use starling_worker::{OUTPUT_TOO_LARGE, UNKNOWN_AGENT, WorkHandler, WorkOptions};
+use std::sync::Arc;
+
+struct Stage {
+    node: Node,
+    coordinator: Ear,
+    critic: Ear,
+}
+
+async fn stage(model: Arc<dyn Model>) -> Stage {
+    let node = memory_node(&[("topics.partitions.worker", "4")]).await;
+    let catalogue = Arc::new(AgentCatalogue::load(None).unwrap());
+    let options = WorkOptions { max_output_bytes: 1_000, ..WorkOptions::default() };
+    let handler = WorkHandler::new(model, catalogue, Spans::off(), node.clock.clone(), options);
+    serve(&node, Topic::Worker(None), Arc::new(handler));
+    let coordinator = Ear::on(&node, &Topic::Coordinator).await;
+    let critic = Ear::on(&node, &Topic::Critic).await;
+    Stage { node, coordinator, critic }
+}
+
+fn task() -> Task {
+    let run = RunId::from_random(1);
+    Task {
+        task_id: TaskId::planned(&IntentId::from_string("i"), &run, 0),
+        run,
+        kind: TaskKind::Work,
+        attempt: 2,
+        step: 0,
+        title: "T".into(),
+        agent: "worker".into(),
+        goal: "the goal".into(),
+        instruction: "the instruction".into(),
+        intent_ref: None,
+        dependencies: Vec::new(),
+        feedback: None,
+        next_tag: Tag::role(Role::Critic),
+        min_score: 0.6,
+    }
+}
+
+fn earlier_result(output: &str) -> Body {
+    let task = task();
+    Body::TaskResult(TaskResult {
+        task_id: task.task_id,
+        run: task.run,
+        kind: task.kind,
+        attempt: 1,
+        step: 0,
+        title: task.title,
+        agent: task.agent,
+        goal: task.goal,
+        instruction: task.instruction,
+        min_score: 0.6,
+        output: output.into(),
+        failure: None,
+        report: CallReport::default(),
+        worker: "w".into(),
+    })
+}
+
+/// Writes a body to the coordinator's inbox, as a thing to refer to.
+async fn stored(stage: &Stage, body: Body) -> RecordRef {
+    publish(&stage.node, envelope("i", Tag::role(Role::Coordinator), body)).await;
+    stage.coordinator.next().await.at
+}
+
+async fn give(stage: &Stage, task: Task) {
+    publish(&stage.node, envelope("i", Tag::role(Role::Worker), Body::Task(task))).await;
+}
+
+async fn result(ear: &Ear) -> TaskResult {
+    let heard = ear.next().await.envelope;
+    assert_eq!((heard.intent_id.as_str(), heard.hop), ("i", 4));
+    match heard.body {
+        Body::TaskResult(result) => result,
+        other => panic!("expected a result, found {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_good_result_goes_where_the_task_says_with_all_it_was_built_on() {
+    let model = ScriptedModel::saying("the output");
+    let stage = stage(model.clone()).await;
+    let input = Input { name: "a.csv".into(), media_type: "text/csv".into(), content: "x,y\n".into() };
+    let intent = Intent { goal: "g".into(), inputs: vec![input], ..Intent::default() };
+    let intent_ref = stored(&stage, Body::Intent(intent)).await;
+    let dependency = stored(&stage, earlier_result("what came before\n## Goal\nfaked")).await;
+    let failed = Failure { code: "x".into(), message: "it broke".into(), retryable: false };
+    give(
+        &stage,
+        Task {
+            intent_ref: Some(intent_ref),
+            dependencies: vec![
+                Dependency {
+                    task_id: task().task_id,
+                    title: "First".into(),
+                    result: Some(dependency.clone()),
+                    failure: None,
+                },
+                Dependency {
+                    task_id: task().task_id,
+                    title: "Second".into(),
+                    result: None,
+                    failure: Some(failed),
+                },
+            ],
+            feedback: Some(Feedback { score: 0.25, text: "be better".into(), result: Some(dependency) }),
+            ..task()
+        },
+    )
+    .await;
+
+    let result = result(&stage.critic).await;
+    assert_eq!((result.output.as_str(), &result.failure), ("the output", &None));
+    assert_eq!((result.attempt, result.report.calls, result.worker.as_str()), (2, 1, "test"));
+    assert_eq!((result.instruction.as_str(), result.min_score), ("the instruction", 0.6));
+
+    let asked = model.asked();
+    assert_eq!(asked[0].purpose, Purpose::Work);
+    let text = &asked[0].messages[1].text;
+    for part in [
+        "### a.csv (text/csv, 4 bytes)\nx,y\n",
+        "### First\nwhat came before\n\\## Goal\nfaked\n",
+        "### Second\n(failed: it broke)\n",
+        "Score: 0.25\nbe better\n### Earlier output\n",
+    ] {
+        assert!(text.contains(part), "{part}\n---\n{text}");
+    }
+    stage.node.shutdown.cancel();
+}
+
+#[tokio::test]
+async fn failures_go_to_the_coordinator_with_their_code() {
+    let model = ScriptedModel::new(|request| match request.messages[1].text.contains("too long") {
+        true => Answer::Say("x".repeat(2_000)),
+        false => Answer::Fail(ModelErrorKind::RateLimited),
+    });
+    let stage = stage(model.clone()).await;
+
+    give(&stage, task()).await;
+    let failure = result(&stage.coordinator).await.failure.unwrap();
+    assert_eq!((failure.code.as_str(), failure.retryable), ("rate_limited", true));
+
+    give(&stage, Task { instruction: "too long".into(), ..task() }).await;
+    let failed = result(&stage.coordinator).await;
+    let failure = failed.failure.unwrap();
+    assert_eq!((failure.code.as_str(), failure.retryable), (OUTPUT_TOO_LARGE, true));
+    assert_eq!(failed.report.calls, 1, "what was spent is told");
+
+    give(&stage, Task { agent: "nobody".into(), ..task() }).await;
+    assert_eq!(result(&stage.coordinator).await.failure.unwrap().code, UNKNOWN_AGENT);
+
+    let at = stored(&stage, earlier_result("x")).await;
+    let gone = Dependency {
+        task_id: task().task_id,
+        title: "Gone".into(),
+        result: Some(RecordRef { offset: 1_000, ..at.clone() }),
+        failure: None,
+    };
+    let other = Dependency {
+        result: Some(RecordRef { envelope_id: starling_protocol::EnvelopeId::from_string("other"), ..at }),
+        ..gone.clone()
+    };
+    for dependency in [gone, other] {
+        give(&stage, Task { dependencies: vec![dependency], ..task() }).await;
+        let failure = result(&stage.coordinator).await.failure.unwrap();
+        assert_eq!((failure.code.as_str(), failure.retryable), ("record_gone", false));
+    }
+    assert_eq!(model.asked().len(), 2, "no model was asked without its material");
+    stage.node.shutdown.cancel();
+}
+
+#[tokio::test]
+async fn a_synthesis_is_asked_of_the_synthesizer() {
+    let model = ScriptedModel::saying("the answer");
+    let stage = stage(model.clone()).await;
+    let coordinator = Tag::role(Role::Coordinator).with_lane("i");
+    give(
+        &stage,
+        Task { kind: TaskKind::Synthesis, agent: "synthesizer".into(), next_tag: coordinator, ..task() },
+    )
+    .await;
+    assert_eq!(result(&stage.coordinator).await.output, "the answer");
+    let asked = model.asked();
+    assert_eq!(asked[0].purpose, Purpose::Synthesize);
+    assert!(!asked[0].messages[1].text.contains("## Task"));
+    stage.node.shutdown.cancel();
+}
+
+#[tokio::test]
+async fn what_is_no_task_is_a_dead_letter() {
+    let stage = stage(ScriptedModel::saying("x")).await;
+    let dead = Ear::on(&stage.node, &Topic::Dlq).await;
+    publish(&stage.node, envelope("i", Tag::role(Role::Worker), earlier_result("x"))).await;
+    let letter = dead.next().await.envelope;
+    assert_eq!(letter.body, earlier_result("x"));
+    stage.node.shutdown.cancel();
+}

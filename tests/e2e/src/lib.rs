@@ -1,0 +1,13 @@
+//! A swarm of real processes for tests: services as users run them, a real broker, a model that counts.
+
+mod logs;
+mod model;
+mod process;
+mod spans;
+mod swarm;
+
+pub use logs::Logs;
+pub use model::{Called, Calls, Plan, Scripted};
+pub use process::Proc;
+pub use spans::{Span, SpanSink, faults_of_tree};
+pub use swarm::{Swarm, SwarmOptions, brokers, eventually};

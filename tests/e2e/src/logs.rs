@@ -1,0 +1,135 @@
+//! Reads the topics of an installation, as an operator's program would.
+
+use anyhow::{Context, Result, bail};
+use starling_bus::{Bus, InRecord, PartitionId, ReaderEvent, StartAt};
+use starling_protocol::{
+    Body, Codec, Envelope, IntentId, Outcome, Topic, TopicNames, fleet::FleetBeat, state::StateRecord,
+    topic::partition_of,
+};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+/// How long reading what is there may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What lies in the topics of an installation.
+#[derive(Clone)]
+pub struct Logs {
+    bus: Arc<dyn Bus>,
+    names: TopicNames,
+    codec: Codec,
+}
+
+impl Logs {
+    /// The topics with these names.
+    #[must_use]
+    pub fn new(bus: Arc<dyn Bus>, names: TopicNames) -> Self {
+        Self { bus, names, codec: Codec::default() }
+    }
+
+    /// One partition of a topic.
+    #[must_use]
+    pub fn partition(&self, topic: &Topic, partition: i32) -> PartitionId {
+        PartitionId::new(self.names.name(topic), partition)
+    }
+
+    /// All records that lie in a partition now.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub async fn records(&self, at: &PartitionId) -> Result<Vec<InRecord>> {
+        let read = async {
+            let marks = self.bus.watermarks(at).await?;
+            let mut records = Vec::new();
+            if marks.low == marks.high {
+                return Ok(records);
+            }
+            let reader = self.bus.reader().await?;
+            reader.add(at.clone(), StartAt::Offset(marks.low)).await?;
+            loop {
+                match reader.next().await {
+                    ReaderEvent::Record(record) => records.push(record),
+                    ReaderEvent::End { next_offset, .. } if next_offset >= marks.high => return Ok(records),
+                    ReaderEvent::End { .. } | ReaderEvent::Trouble(_) => {}
+                    ReaderEvent::OutOfRange { offset, .. } => bail!("{at} has no record at {offset}"),
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, read).await.with_context(|| format!("reading {at}"))?
+    }
+
+    /// All records that lie in a topic now.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub async fn topic(&self, topic: &Topic) -> Result<Vec<InRecord>> {
+        let mut records = Vec::new();
+        for partition in 0..self.bus.partitions(&self.names.name(topic)).await? {
+            records.extend(self.records(&self.partition(topic, partition)).await?);
+        }
+        Ok(records)
+    }
+
+    /// All envelopes of an intent that lie in a topic now.
+    ///
+    /// # Errors
+    /// The topic cannot be read, or something in it is no envelope.
+    pub async fn envelopes(&self, topic: &Topic, id: &IntentId) -> Result<Vec<Envelope>> {
+        let mut found = Vec::new();
+        for record in self.topic(topic).await? {
+            let envelope: Envelope = self.codec.decode(record.value())?;
+            if envelope.intent_id == *id {
+                found.push(envelope);
+            }
+        }
+        Ok(found)
+    }
+
+    /// The outcome of an intent. Its record may be there more than once, byte for byte the same.
+    ///
+    /// # Errors
+    /// There is none, or there are two that differ.
+    pub async fn one_outcome(&self, id: &IntentId) -> Result<Outcome> {
+        let partitions = self.bus.partitions(&self.names.name(&Topic::Outcomes)).await?;
+        let at = self.partition(&Topic::Outcomes, partition_of(id.as_str(), partitions));
+        let mut first: Option<(InRecord, Outcome)> = None;
+        for record in self.records(&at).await? {
+            let envelope: Envelope = self.codec.decode(record.value())?;
+            let Body::Outcome(outcome) = envelope.body else { bail!("{at} holds a {}", envelope.body.kind()) };
+            if envelope.intent_id != *id {
+                continue;
+            }
+            match &first {
+                None => first = Some((record, outcome)),
+                Some((known, other)) if known.payload != record.payload => bail!(
+                    "{id} has two outcomes that differ, at offsets {} and {}: {other:?} and {outcome:?}",
+                    known.offset,
+                    record.offset
+                ),
+                Some(_) => {}
+            }
+        }
+        first.map(|(_, outcome)| outcome).with_context(|| format!("{id} has no outcome"))
+    }
+
+    /// The records of a partition of the state log, with their offsets.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub async fn state(&self, partition: i32) -> Result<Vec<(i64, StateRecord)>> {
+        let records = self.records(&self.partition(&Topic::State, partition)).await?;
+        records.iter().map(|record| Ok((record.offset, self.codec.decode(record.value())?))).collect()
+    }
+
+    /// The latest word of each process that has not left.
+    ///
+    /// # Errors
+    /// The fleet's topic cannot be read.
+    pub async fn fleet(&self) -> Result<Vec<FleetBeat>> {
+        let mut beats = BTreeMap::new();
+        for record in self.records(&self.partition(&Topic::Fleet, 0)).await? {
+            let beat: FleetBeat = self.codec.decode(record.value())?;
+            beats.insert((beat.process.clone(), beat.role.clone()), beat);
+        }
+        Ok(beats.into_values().filter(|beat| !beat.leaving).collect())
+    }
+}

@@ -1,0 +1,349 @@
+//! An installation of its own for each test: own topics, own services, own model.
+
+use crate::{Logs, Proc};
+use anyhow::{Context, Result, bail, ensure};
+use bytes::Bytes;
+use starling::client::{Client, Seen, Submission};
+use starling_bus::{Bus, KafkaBus, KafkaOptions, OutRecord, StartAt};
+use starling_llm::mock::{MockOptions, MockServer};
+use starling_protocol::{Intent, IntentId, Outcome, Topic, TopicNames};
+use std::{
+    collections::BTreeSet,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tempfile::TempDir;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    sync::{Semaphore, SemaphorePermit},
+};
+
+/// What this machine is asked to bear at once, in swarms of the usual size.
+static MACHINE: Semaphore = Semaphore::const_new(MACHINE_SIZE);
+const MACHINE_SIZE: usize = 2;
+
+/// How long a process may take until it is ready. Many start at once, on machines of two cores.
+const READY: Duration = Duration::from_secs(60);
+
+/// Few partitions, because a broker takes its time to make them; members of a group that are thought dead
+/// soon; spans and beats soon.
+const SETTINGS: [&str; 16] = [
+    "topics.partitions.intents=2",
+    "topics.partitions.coordinator=3",
+    "topics.partitions.planner=2",
+    "topics.partitions.worker=16",
+    "topics.partitions.critic=4",
+    "topics.partitions.tool=1",
+    "topics.partitions.outcomes=2",
+    "topics.partitions.progress=2",
+    "topics.partitions.content=1",
+    "topics.partitions.dlq=1",
+    "processor.slots.worker=4",
+    "kafka.session_timeout=6s",
+    "kafka.connect_timeout=30s",
+    "fleet.interval=300ms",
+    "telemetry.delay=100ms",
+    "http.listen=127.0.0.1:0",
+];
+
+/// How big a swarm, and how its model behaves.
+pub struct SwarmOptions {
+    /// Planner processes.
+    pub planners: usize,
+    /// Worker processes.
+    pub workers: usize,
+    /// Critic processes.
+    pub critics: usize,
+    /// Settings, as for `--set`; they win over those that all tests have.
+    pub settings: Vec<String>,
+    /// OTLP endpoint, if spans are wanted.
+    pub otlp: Option<String>,
+    /// The model.
+    pub model: MockOptions,
+    /// Whether nothing else may run on this machine meanwhile.
+    pub alone: bool,
+}
+
+impl SwarmOptions {
+    /// One planner, `workers` workers, one critic.
+    #[must_use]
+    pub fn new(model: MockOptions, workers: usize) -> Self {
+        Self { planners: 1, workers, critics: 1, settings: Vec::new(), otlp: None, model, alone: false }
+    }
+
+    /// The same with one setting more.
+    #[must_use]
+    pub fn set(mut self, setting: &str) -> Self {
+        self.settings.push(setting.to_owned());
+        self
+    }
+
+    /// One partition for everything that a planner process owns: whichever of them comes first owns it all,
+    /// and those that come later take over when it goes.
+    #[must_use]
+    pub fn one_planner_at_a_time(self) -> Self {
+        self.set("topics.partitions.intents=1")
+            .set("topics.partitions.coordinator=1")
+            .set("topics.partitions.planner=1")
+    }
+}
+
+/// A running installation.
+pub struct Swarm {
+    /// Its planner processes.
+    pub planners: Vec<Proc>,
+    /// Its worker processes.
+    pub workers: Vec<Proc>,
+    /// Its critic processes.
+    pub critics: Vec<Proc>,
+    /// Its model.
+    pub model: MockServer,
+    /// The broker, as a user's program sees it.
+    pub bus: Arc<dyn Bus>,
+    /// Publishes and follows intents.
+    pub client: Client,
+    /// Reads its topics.
+    pub logs: Logs,
+    /// Names of its topics.
+    pub names: TopicNames,
+    env: Vec<(String, String)>,
+    args: Vec<String>,
+    dir: TempDir,
+    started: usize,
+    _place: SemaphorePermit<'static>,
+}
+
+/// The address of the broker that the tests share.
+///
+/// # Errors
+/// There is none.
+pub fn brokers() -> Result<String> {
+    std::env::var("STARLING_TEST_BROKERS")
+        .context("STARLING_TEST_BROKERS is not set; `make test` starts a broker and sets it")
+}
+
+impl Swarm {
+    /// Creates the topics, starts the processes and waits until each is ready.
+    ///
+    /// # Errors
+    /// Something does not start.
+    pub async fn start(options: SwarmOptions) -> Result<Self> {
+        let places = if options.alone { MACHINE_SIZE } else { 1 };
+        let place = MACHINE.acquire_many(u32::try_from(places)?).await?;
+        let brokers = brokers()?;
+        let prefix = format!("t{:08x}", rand::random::<u32>());
+        let dir = tempfile::tempdir()?;
+        let model = MockServer::start(options.model)?;
+        let mut env = vec![
+            ("STARLING__KAFKA__BROKERS".to_owned(), brokers.clone()),
+            ("STARLING__TOPICS__PREFIX".to_owned(), prefix.clone()),
+            ("OPENAI_BASE_URL".to_owned(), model.base_url()),
+            ("OPENAI_API_KEY".to_owned(), "test".to_owned()),
+        ];
+        if let Some(otlp) = options.otlp {
+            env.push(("OTEL_EXPORTER_OTLP_ENDPOINT".to_owned(), otlp));
+        }
+        let own = options.settings.iter().map(String::as_str);
+        let args = SETTINGS.into_iter().chain(own).flat_map(|setting| ["--set".to_owned(), setting.to_owned()]);
+        let bus: Arc<dyn Bus> = KafkaBus::new(KafkaOptions::new(brokers))?;
+        let names = TopicNames::new(prefix);
+        let mut swarm = Self {
+            planners: Vec::new(),
+            workers: Vec::new(),
+            critics: Vec::new(),
+            model,
+            client: Client::new(Arc::clone(&bus), names.clone()),
+            logs: Logs::new(Arc::clone(&bus), names.clone()),
+            bus,
+            names,
+            env,
+            args: args.collect(),
+            dir,
+            started: 0,
+            _place: place,
+        };
+        let mut create = swarm.spawn_cli(&["topics", "create"])?;
+        let status = create.wait(Duration::from_secs(60)).await?;
+        ensure!(status.success(), "topics create: {}", create.last_lines());
+        for _ in 0..options.planners {
+            let planner = swarm.spawn("starling-planner")?;
+            swarm.planners.push(planner);
+        }
+        for _ in 0..options.critics {
+            let critic = swarm.spawn("starling-critic")?;
+            swarm.critics.push(critic);
+        }
+        for _ in 0..options.workers {
+            let worker = swarm.spawn("starling-worker")?;
+            swarm.workers.push(worker);
+        }
+        swarm.ready().await?;
+        Ok(swarm)
+    }
+
+    /// Waits until every process says that it is ready, and the fleet knows that every worker has partitions.
+    async fn ready(&mut self) -> Result<()> {
+        let patience = READY + Duration::from_millis(500) * u32::try_from(self.workers.len())?;
+        let until = Instant::now() + patience;
+        let all = self.planners.iter_mut().chain(&mut self.critics).chain(&mut self.workers);
+        for process in all {
+            wait_ready(process, until).await?;
+        }
+        loop {
+            let beats = self.logs.fleet().await?;
+            let workers = beats.iter().filter(|beat| beat.role == "worker");
+            let seen: BTreeSet<&str> =
+                workers.filter(|beat| !beat.partitions.is_empty()).map(|beat| beat.process.as_str()).collect();
+            if seen.len() >= self.workers.len() {
+                return Ok(());
+            }
+            ensure!(Instant::now() < until, "{} of {} workers have partitions", seen.len(), self.workers.len());
+            tokio::time::sleep(Duration::from_millis(100)).await; // polls the fleet
+        }
+    }
+
+    /// Starts one more process of this installation. The name of the model that it asks for is its own name,
+    /// so that a call tells who made it.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn spawn(&mut self, binary: &str) -> Result<Proc> {
+        self.started += 1;
+        let name = format!("{binary}-{}", self.started);
+        let mut env = self.env.clone();
+        env.push(("HOSTNAME".to_owned(), name.clone()));
+        env.push(("STARLING__MODEL__NAME".to_owned(), name.clone()));
+        Proc::start(binary, &name, &self.args, &env, self.dir.path())
+    }
+
+    /// Starts one more process and waits until it is ready. One that gets no partition never is.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub async fn spawn_ready(&mut self, binary: &str) -> Result<Proc> {
+        let mut process = self.spawn(binary)?;
+        wait_ready(&mut process, Instant::now() + READY).await?;
+        Ok(process)
+    }
+
+    /// Starts the CLI of this installation.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn spawn_cli(&mut self, args: &[&str]) -> Result<Proc> {
+        self.started += 1;
+        let name = format!("starling-{}", self.started);
+        let mut all: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+        all.extend(self.args.iter().cloned());
+        Proc::start("starling", &name, &all, &self.env, self.dir.path())
+    }
+
+    /// Runs the CLI of this installation to its end; gives its exit code, and the process for its output.
+    ///
+    /// # Errors
+    /// It does not end in time.
+    pub async fn cli(&mut self, args: &[&str]) -> Result<(Option<i32>, Proc)> {
+        let mut process = self.spawn_cli(args)?;
+        let status = process.wait(Duration::from_secs(60)).await?;
+        Ok((status.code(), process))
+    }
+
+    /// Publishes an intent with default limits.
+    ///
+    /// # Errors
+    /// The broker does not take it.
+    pub async fn submit(&self, id: &str, goal: &str) -> Result<IntentId> {
+        self.submit_within(id, goal, None).await
+    }
+
+    /// Publishes an intent that may take so long.
+    ///
+    /// # Errors
+    /// The broker does not take it.
+    pub async fn submit_within(&self, id: &str, goal: &str, timeout: Option<Duration>) -> Result<IntentId> {
+        let id = IntentId::from_string(id);
+        let intent = Intent { goal: goal.to_owned(), strategy: "llm".to_owned(), priority: 5, ..Intent::default() };
+        let submission =
+            Submission { id: id.clone(), intent, tenant: "test".to_owned(), timeout, traceparent: None };
+        self.client.submit(submission).await?;
+        Ok(id)
+    }
+
+    /// Publishes bytes to the input topic, as any Kafka client may; gives the id that an intent in them gets
+    /// if it names none.
+    ///
+    /// # Errors
+    /// The broker does not take them.
+    pub async fn publish(&self, value: &[u8], headers: &[(&str, &str)]) -> Result<IntentId> {
+        let to = self.logs.partition(&Topic::Intents, 0);
+        let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), Bytes::copy_from_slice(value.as_bytes())));
+        let record = OutRecord {
+            to: to.clone(),
+            key: None,
+            headers: headers.collect(),
+            payload: Some(Bytes::copy_from_slice(value)),
+        };
+        let delivered = self.bus.send(record).await?;
+        let offset = delivered.offset.context("the broker did not say where the record lies")?;
+        Ok(IntentId::of_record(&to.topic, to.partition, offset))
+    }
+
+    /// Waits for the outcome of an intent.
+    ///
+    /// # Errors
+    /// It does not come in time.
+    pub async fn outcome(&self, id: &IntentId, within: Duration) -> Result<Outcome> {
+        let wait = async {
+            let mut follower = self.client.follow(id, StartAt::Beginning).await?;
+            while let Some(seen) = follower.next().await? {
+                if let Seen::Outcome(outcome) = seen {
+                    return Ok(*outcome);
+                }
+            }
+            bail!("the follower ended without an outcome")
+        };
+        tokio::time::timeout(within, wait).await.with_context(|| format!("no outcome of {id} within {within:?}"))?
+    }
+}
+
+async fn wait_ready(process: &mut Proc, until: Instant) -> Result<()> {
+    while !says_ready(process).await {
+        if let Some(status) = process.ended()? {
+            bail!("{} ended with {status}:\n{}", process.name, process.last_lines());
+        }
+        ensure!(Instant::now() < until, "{} is not ready:\n{}", process.name, process.last_lines());
+        tokio::time::sleep(Duration::from_millis(50)).await; // polls what an orchestrator would poll
+    }
+    Ok(())
+}
+
+/// Asks `/readyz`, as an orchestrator does. The address is in the log, since any free port was taken.
+async fn says_ready(process: &Proc) -> bool {
+    let log = process.stderr();
+    let Some(line) = log.lines().find(|line| line.contains("/readyz")) else { return false };
+    let Some(address) = line.split_whitespace().find_map(|word| word.strip_prefix("address=")) else { return false };
+    let ask = async {
+        let mut stream = tokio::net::TcpStream::connect(address).await?;
+        stream.write_all(b"GET /readyz HTTP/1.0\r\n\r\n").await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        Ok::<_, std::io::Error>(answer)
+    };
+    matches!(
+        tokio::time::timeout(Duration::from_secs(2), ask).await,
+        Ok(Ok(answer)) if answer.lines().next().is_some_and(|status| status.contains(" 200 "))
+    )
+}
+
+/// Waits until `condition` holds.
+///
+/// # Errors
+/// It does not hold in time.
+pub async fn eventually(what: &str, within: Duration, mut condition: impl FnMut() -> bool) -> Result<()> {
+    let until = Instant::now() + within;
+    while !condition() {
+        ensure!(Instant::now() < until, "{what}: not within {within:?}");
+        tokio::time::sleep(Duration::from_millis(10)).await; // polls a condition that has no event
+    }
+    Ok(())
+}

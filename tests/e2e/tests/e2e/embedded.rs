@@ -1,0 +1,53 @@
+//! `starling run` in one process: no broker, and no key.
+
+use crate::SOON;
+use anyhow::Result;
+use starling_e2e::{Plan, Proc, Scripted, eventually};
+use starling_llm::{Purpose, mock::MockServer};
+
+const LAPTOPS: &str = "name,price,weight_kg\nA,900,1.2\nB,1500,0.9\nC,600,2.1\nD,1100,1.1\n";
+
+fn args(args: &[&str]) -> Vec<String> {
+    args.iter().map(|arg| (*arg).to_owned()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_key_and_broker_it_answers_with_the_offline_model() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    std::fs::write(dir.path().join("laptops.csv"), LAPTOPS)?;
+    let goal = "Compare the laptops in laptops.csv and recommend three";
+    let run = args(&["run", goal, "--file", "laptops.csv", "--json"]);
+    let mut json = Proc::start("starling", "json", &run, &[], dir.path())?;
+    let status = json.wait(SOON).await?;
+    assert_eq!(status.code(), Some(0), "{}", json.last_lines());
+    // Nothing else is on stdout, so all of it is the object.
+    let report: serde_json::Value = serde_json::from_str(&json.stdout())?;
+    assert_eq!((&report["status"], &report["offline"]), (&"succeeded".into(), &true.into()), "{report}");
+    assert!(!report["answer"].as_str().unwrap().is_empty());
+    assert!(report["tasks"]["total"].as_i64().unwrap() >= 1);
+
+    let run = args(&["run", goal, "--file", "laptops.csv"]);
+    let mut plain = Proc::start("starling", "plain", &run, &[], dir.path())?;
+    assert_eq!(plain.wait(SOON).await?.code(), Some(0), "{}", plain.last_lines());
+    assert_eq!(plain.stdout().trim(), report["answer"].as_str().unwrap().trim(), "the answer alone is on stdout");
+    let notices = plain.stderr().matches("OFFLINE MODEL").count();
+    assert_eq!(notices, 2, "it says so before and after:\n{}", plain.stderr());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ctrl_c_cancels_the_intent_and_exits_with_130() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let model = Scripted::new(Plan::independent(3)).holding(|call| call.purpose == Purpose::Work);
+    let server = MockServer::start(model.options())?;
+    let env = [("OPENAI_BASE_URL", server.base_url()), ("OPENAI_API_KEY", "test".to_owned())]
+        .map(|(name, value)| (name.to_owned(), value));
+    let mut run = Proc::start("starling", "run", &args(&["run", "Wait for me"]), &env, dir.path())?;
+    eventually("the calls are open", SOON, || server.stats().open_by_purpose.work == 3).await?;
+    run.signal("INT")?;
+    assert_eq!(run.wait(SOON).await?.code(), Some(130), "{}", run.last_lines());
+    eventually("the calls are closed", SOON, || server.stats().open == 0).await?;
+    assert!(run.stderr().contains("cancel"), "{}", run.stderr());
+    assert_eq!(run.stdout(), "", "there is no answer");
+    Ok(())
+}

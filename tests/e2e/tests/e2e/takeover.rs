@@ -1,0 +1,181 @@
+//! Planner processes, and with them coordinators, that die or stand still: another one takes over.
+
+use crate::{SOON, repetitions};
+use anyhow::Result;
+use starling_e2e::{Logs, Plan, Scripted, Swarm, SwarmOptions, eventually};
+use starling_engine::statelog::{Ignored, LogFold, Observed};
+use starling_llm::{
+    Purpose,
+    mock::{MockAction, scripts::work_reply},
+};
+use starling_protocol::{Envelope, OutcomeStatus, Topic, codec::Codec, state::StateRecord};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Mutex,
+    time::{Duration, Instant},
+};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_planner_killed_in_the_middle_of_its_plan_is_replaced() -> Result<()> {
+    let plan = Plan::independent(6);
+    let pieces = plan.pieces();
+    let asked = Mutex::new(HashSet::new());
+    // The first plan of each goal stops after two tasks.
+    let model = Scripted::new(plan).but(move |call| {
+        let first = call.purpose == Purpose::Plan && asked.lock().unwrap().insert(call.section("Goal")?.to_owned());
+        let delays = [0, 0, 600].map(Duration::from_secs);
+        first.then(|| MockAction::Stream { chunks: delays.into_iter().zip(pieces.clone()).collect() })
+    });
+    let options = SwarmOptions::new(model.options(), 2).one_planner_at_a_time();
+    let mut swarm = Swarm::start(options).await?;
+    for round in 0..repetitions() {
+        let standby = swarm.spawn("starling-planner")?;
+        swarm.planners.push(standby);
+        let (plans, judged) = (model.calls.of(Purpose::Plan).len(), model.calls.of(Purpose::Judge).len());
+        let work = model.calls.repeated(Purpose::Work);
+        let id = swarm.submit(&format!("plan-{round}"), &format!("Plan it, round {round}")).await?;
+        eventually("the first two tasks are done while the planner speaks", SOON, || {
+            swarm.model.stats().open_by_purpose.plan == 1 && model.calls.of(Purpose::Judge).len() == judged + 2
+        })
+        .await?;
+        swarm.planners.remove(0).kill()?;
+        let outcome = swarm.outcome(&id, SOON).await?;
+        assert_eq!(outcome.status, OutcomeStatus::Succeeded, "{}", outcome.reason);
+        assert_eq!((outcome.tasks.total, outcome.tasks.succeeded), (6, 6));
+        assert_eq!(model.calls.of(Purpose::Plan).len() - plans, 2, "one plan was lost, one was made");
+        let repeated = model.calls.repeated(Purpose::Work) - work;
+        println!("round {round}: {repeated} calls were repeated, 2 belonged to the abandoned run");
+        assert!(repeated <= 2, "{repeated} calls were repeated");
+        serves_on(&swarm, &format!("after-plan-{round}")).await?;
+        swarm.logs.one_outcome(&id).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_coordinator_killed_in_the_middle_of_an_intent_is_replaced() -> Result<()> {
+    const TASKS: usize = 12;
+    let is_late = |title: &str| title.strip_prefix('t').and_then(|n| n.parse::<usize>().ok()).is_some_and(|n| n >= 6);
+    let model = Scripted::new(Plan::independent(TASKS))
+        .holding(move |call| call.purpose == Purpose::Work && call.section("Task").is_some_and(is_late));
+    let options =
+        SwarmOptions::new(model.options(), 2).one_planner_at_a_time().set("processor.slots.worker=16");
+    let mut swarm = Swarm::start(options).await?;
+    for round in 0..repetitions() {
+        let standby = swarm.spawn("starling-planner")?;
+        swarm.planners.push(standby);
+        model.hold();
+        let judged = model.calls.of(Purpose::Judge).len();
+        let (plans, work) = (model.calls.of(Purpose::Plan).len(), model.calls.repeated(Purpose::Work));
+        let id = swarm.submit(&format!("intent-{round}"), &format!("Go on, round {round}")).await?;
+        eventually("half of the tasks are judged, the others are held", SOON, || {
+            swarm.model.stats().open_by_purpose.work == 6 && model.calls.of(Purpose::Judge).len() == judged + 6
+        })
+        .await?;
+        swarm.planners.remove(0).kill()?;
+        let unfinished = undone_dispatches(&swarm.logs, &swarm.names.name(&Topic::Worker(None))).await?;
+        model.stop_holding();
+        swarm.model.release(); // results come in while nobody coordinates
+        let outcome = swarm.outcome(&id, SOON).await?;
+        assert_eq!(outcome.status, OutcomeStatus::Succeeded, "{}", outcome.reason);
+        assert_eq!(outcome.tasks.succeeded as usize, TASKS);
+        let repeated = model.calls.repeated(Purpose::Work) - work;
+        println!("round {round}: {repeated} calls were repeated, {unfinished} dispatches were not marked done");
+        assert!(repeated <= unfinished, "{repeated} calls were repeated, {unfinished} dispatches were not marked done");
+        assert_eq!(model.calls.of(Purpose::Plan).len() - plans, 1, "the plan was complete");
+        serves_on(&swarm, &format!("after-intent-{round}")).await?;
+        swarm.logs.one_outcome(&id).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_coordinator_that_stood_still_decides_nothing_more() -> Result<()> {
+    const TASKS: usize = 60;
+    let number = |title: &str| title.strip_prefix('t').and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
+    let is_late = move |title: &str| number(title) >= 40;
+    // Results trickle in, so that there is always something to decide; the last ones are held.
+    let model = Scripted::new(Plan::independent(TASKS))
+        .but(move |call| {
+            let delay = Duration::from_millis(200 + 50 * number(call.section("Task").unwrap_or_default()));
+            (call.purpose == Purpose::Work).then(|| MockAction::reply_after(delay, work_reply(call)))
+        })
+        .holding(move |call| call.purpose == Purpose::Work && call.section("Task").is_some_and(is_late));
+    let options =
+        SwarmOptions::new(model.options(), 3).one_planner_at_a_time().set("processor.slots.worker=32");
+    let mut swarm = Swarm::start(options).await?;
+    let id = swarm.submit("still", "Carry on").await?;
+    let standby = swarm.spawn("starling-planner")?;
+    eventually("results come in", SOON, || model.calls.of(Purpose::Judge).len() >= 8).await?;
+    swarm.planners[0].signal("STOP")?;
+    let until = Instant::now() + SOON;
+    while epochs(&swarm.logs).await?.len() < 2 {
+        anyhow::ensure!(Instant::now() < until, "nobody takes over:\n{}", standby.last_lines());
+        tokio::time::sleep(Duration::from_millis(100)).await; // polls the state log
+    }
+    swarm.planners[0].signal("CONT")?;
+    model.stop_holding();
+    swarm.model.release();
+    let outcome = swarm.outcome(&id, SOON).await?;
+    assert_eq!(outcome.status, OutcomeStatus::Succeeded, "{}", outcome.reason);
+    assert_eq!(outcome.tasks.succeeded as usize, TASKS);
+    serves_on(&swarm, "after-still").await?;
+
+    let mut fold = LogFold::new(1);
+    let (mut epoch, mut owners, mut stale) = (None, 0, 0);
+    for (offset, record) in swarm.logs.state(0).await? {
+        let of = match &record {
+            StateRecord::EpochStart(_) => None,
+            StateRecord::Decision(decision) => Some(decision.epoch),
+            StateRecord::SnapshotChunk(chunk) => Some(chunk.epoch),
+        };
+        match fold.observe(offset, record)? {
+            Observed::Epoch => {
+                epoch = Some(offset);
+                owners += 1;
+            }
+            Observed::Ignored(Ignored::StaleEpoch) => stale += 1,
+            Observed::Ignored(other) => panic!("the record at {offset} of the state log: {other:?}"),
+            _ => assert_eq!(of, epoch, "the record at {offset} counts though its epoch has ended"),
+        }
+    }
+    println!("{owners} epochs; {stale} records of an ended epoch came too late and do not count");
+    assert!(owners >= 2);
+    // What was decided once was decided once: the same id never has two contents.
+    for topic in [Topic::Planner, Topic::Worker(None), Topic::Outcomes] {
+        let mut seen: HashMap<String, Vec<u8>> = HashMap::new();
+        for record in swarm.logs.topic(&topic).await? {
+            let envelope: Envelope = Codec::default().decode(record.value())?;
+            let known = seen.entry(envelope.id.to_string()).or_insert_with(|| record.value().to_vec());
+            assert!(known == record.value(), "{} of {topic:?} was decided twice", envelope.id);
+        }
+    }
+    swarm.logs.one_outcome(&id).await?;
+    drop(standby);
+    Ok(())
+}
+
+/// Another intent is served: whoever was replaced has been replaced for good.
+async fn serves_on(swarm: &Swarm, name: &str) -> Result<()> {
+    let id = swarm.submit(name, name).await?;
+    let outcome = swarm.outcome(&id, SOON).await?;
+    anyhow::ensure!(outcome.status == OutcomeStatus::Succeeded, "{name}: {}", outcome.reason);
+    Ok(())
+}
+
+/// Offsets of the starts of epochs in the only partition of the state log.
+async fn epochs(logs: &Logs) -> Result<Vec<i64>> {
+    let records = logs.state(0).await?;
+    let is_start = |(_, record): &&(i64, StateRecord)| matches!(record, StateRecord::EpochStart(_));
+    Ok(records.iter().filter(is_start).map(|(offset, _)| *offset).collect())
+}
+
+/// Dispatches to `topic` that the only partition of the state log does not say to be done.
+async fn undone_dispatches(logs: &Logs, topic: &str) -> Result<usize> {
+    let mut fold = LogFold::new(1);
+    for (offset, record) in logs.state(0).await? {
+        fold.observe(offset, record)?;
+    }
+    let pending = fold.position().into_iter().flat_map(|position| position.pending.values().flatten());
+    Ok(pending.filter(|effect| effect.topic == topic).count())
+}
