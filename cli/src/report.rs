@@ -48,7 +48,7 @@ pub fn text(id: &IntentId, outcome: &Outcome) -> String {
     let _ = writeln!(out, "tasks'    p50 {}, p99 {}", duration(l.p50), duration(l.p99));
     let _ = write!(out, "wall      {}; one after the other {}", duration(l.wall), duration(l.serial_sum));
     if l.wall > 0 && l.serial_sum > 0 {
-        let _ = write!(out, "; {:.1} times faster", l.serial_sum as f64 / l.wall as f64);
+        let _ = write!(out, "; speed-up {:.1}", l.serial_sum as f64 / l.wall as f64);
     }
     out.push('\n');
     for report in o.task_reports.iter().filter(|r| matches!(r.status, TaskState::Failed | TaskState::Skipped)) {

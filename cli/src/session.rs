@@ -60,7 +60,7 @@ impl Session {
     /// # Errors
     /// No broker answers.
     pub async fn kafka(&self) -> Result<Arc<dyn Bus>, CliError> {
-        Ok(bus_from(&self.settings).await?)
+        Ok(bus_from(&self.settings)?)
     }
 
     /// A publisher and follower on that bus.

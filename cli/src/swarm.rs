@@ -1,14 +1,13 @@
 //! All services in this process: on the bus in memory for `run`, on a real broker for `dev`.
 
 use crate::{exit::CliError, session::Session};
-use starling_agents::AgentCatalogue;
 use starling_bus::{Bus, MemoryBus, MemoryOptions};
 use starling_llm::Model;
 use starling_protocol::fleet::FleetBeat;
 use starling_runtime::{
-    Clock, Node, NodeParts, Settings, parallel::ProcessorError, telemetry::Spans, topics::topic_specs,
+    Clock, Node, NodeParts, Settings, telemetry::Spans, topics::topic_specs,
 };
-use starling_service::{model_from, traced};
+use starling_service::{Parts, traced};
 use std::{sync::Arc, time::Duration};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -31,7 +30,7 @@ pub struct Swarm {
     node: Node,
     model: Arc<dyn Model>,
     workers: usize,
-    services: JoinSet<Result<(), ProcessorError>>,
+    services: JoinSet<Result<(), String>>,
 }
 
 impl Swarm {
@@ -64,9 +63,6 @@ impl Swarm {
         spans: Spans,
         shape: Shape,
     ) -> Result<Self, CliError> {
-        let usage = |error: &dyn std::fmt::Display| CliError::Usage(error.to_string());
-        let catalogue =
-            Arc::new(AgentCatalogue::load(settings.agents_dir.as_deref()).map_err(|error| usage(&error))?);
         let parts = NodeParts {
             spans,
             clock: Clock::system(),
@@ -74,21 +70,22 @@ impl Swarm {
             shutdown: CancellationToken::new(),
         };
         let node = Node::connect(settings.clone(), bus, parts).await?;
-        let model = match shape.model {
-            Some(model) => model,
-            None => model_from(&settings.model).map_err(|error| usage(&error))?,
-        };
-        let model = traced(model, &node);
+        let mut parts = Parts::of(&node).map_err(|error| CliError::Usage(error.to_string()))?;
+        if let Some(model) = shape.model {
+            parts.model = traced(model, &node);
+        }
         let mut services = JoinSet::new();
-        services.spawn(starling_planner::serve(node.clone(), model.clone(), catalogue.clone()));
-        services.spawn(starling_critic::serve(node.clone(), model.clone(), catalogue.clone()));
+        let (planner, critic) = (starling_planner::serve(node.clone(), parts.clone()), starling_critic::serve(node.clone(), parts.clone()));
+        services.spawn(async move { planner.await.map_err(|error| error.to_string()) });
+        services.spawn(async move { critic.await.map_err(|error| error.to_string()) });
         for member in 0..shape.workers {
             // A member of its own to the group and to the fleet, though of the same process.
             let process = if member == 0 { node.process.clone() } else { format!("{}-{member}", node.process).into() };
             let member = Node { process, ..node.clone() };
-            services.spawn(starling_worker::serve(member, model.clone(), catalogue.clone(), None));
+            let worker = starling_worker::serve(member, parts.clone(), None);
+            services.spawn(async move { worker.await.map_err(|error| error.to_string()) });
         }
-        Ok(Self { node, model, workers: shape.workers, services })
+        Ok(Self { node, model: parts.model, workers: shape.workers, services })
     }
 
     /// The bus that the swarm is on.
@@ -136,7 +133,7 @@ impl Swarm {
         };
         self.stop().await;
         match ended {
-            Some(Ok(Err(error))) => Err(CliError::Failed(error.to_string())),
+            Some(Ok(Err(error))) => Err(CliError::Failed(error)),
             Some(Err(error)) => Err(CliError::Failed(format!("a service broke: {error}"))),
             Some(Ok(Ok(()))) | None => Ok(()),
         }

@@ -7,7 +7,7 @@
 use super::measure::{Figures, Percentiles};
 use crate::{args::DecisionArgs, exit::CliError, session::Session};
 use bytes::Bytes;
-use starling_bus::{OutRecord, PartitionId, TopicSpec, transaction::TransactionProbe};
+use starling_bus::{KafkaOptions, OutRecord, PartitionId, TopicSpec, TransactionProbe};
 use std::{
     collections::BTreeMap,
     time::{Duration, Instant},
@@ -51,9 +51,11 @@ pub(super) async fn run(session: &Session, args: &DecisionArgs) -> Result<Figure
     bus.flush(Duration::from_secs(30)).await;
     let logged_wall = start.elapsed();
 
-    let probe = TransactionProbe::open(&session.settings.kafka.brokers, &prefix).await?;
+    let probe = TransactionProbe::new(&KafkaOptions::new(session.settings.kafka.brokers.as_str()), &prefix);
+    let mut all_records = all_effects;
+    all_records.push(record(&state.name, 0, decision_bytes));
     let start = Instant::now();
-    let transactions = probe.run(args.decisions, all_effects, state.name.clone()).await?;
+    let transactions = probe.run(args.decisions, all_records).await?;
     let transactions_wall = start.elapsed();
 
     let per_second = |wall: Duration| args.decisions as f64 / wall.as_secs_f64();

@@ -6,7 +6,7 @@ use super::{
     stage::{BenchModel, Stage},
 };
 use crate::{args::DepthArgs, exit::CliError, session::Session};
-use starling_llm::mock::{MockOptions, scripts};
+use starling_llm::mock::{MockOptions, scripts, scripts::Latencies};
 use starling_protocol::{IntentId, OutcomeStatus};
 use std::{
     sync::Arc,
@@ -18,7 +18,7 @@ pub(super) async fn run(session: &Session, args: &DepthArgs) -> Result<Figures, 
     let model = if args.swarm.model_in_process {
         BenchModel::InProcess(Arc::new(Probe::layers(args.layers, args.width, latency)))
     } else {
-        BenchModel::Http(MockOptions { latency, ..MockOptions::new(scripts::layered(args.layers, args.width)) })
+        BenchModel::Http(MockOptions::new(scripts::layered(args.layers, args.width, Latencies::all(latency))))
     };
     let stage = Stage::set(session, &args.swarm, model).await?;
     let mut times = Vec::with_capacity(args.intents);

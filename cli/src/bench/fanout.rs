@@ -6,7 +6,7 @@ use super::{
     stage::{BenchModel, Stage},
 };
 use crate::{args::FanoutArgs, exit::CliError, session::Session};
-use starling_llm::mock::{MockOptions, scripts};
+use starling_llm::mock::{MockOptions, scripts, scripts::Latencies};
 use starling_protocol::{IntentId, OutcomeStatus};
 use std::{
     collections::HashMap,
@@ -19,7 +19,7 @@ pub(super) async fn run(session: &Session, args: &FanoutArgs) -> Result<Figures,
     let model = if args.swarm.model_in_process {
         BenchModel::InProcess(Arc::new(Probe::layers(1, args.tasks, latency)))
     } else {
-        BenchModel::Http(MockOptions { latency, ..MockOptions::new(scripts::fanout(args.tasks)) })
+        BenchModel::Http(MockOptions::new(scripts::fanout(args.tasks, Latencies::all(latency))))
     };
     let stage = Stage::set(session, &args.swarm, model).await?;
     // One intent beforehand opens connections and fills caches.

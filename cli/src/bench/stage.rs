@@ -45,7 +45,7 @@ impl Stage {
             BenchModel::InProcess(model) => (Some(model), None),
             BenchModel::Http(options) => {
                 let server =
-                    MockServer::start(options).await.map_err(|e| CliError::Failed(format!("the model server: {e}")))?;
+                    MockServer::start(options).map_err(|e| CliError::Failed(format!("the model server: {e}")))?;
                 settings.model.base_url = Some(server.base_url());
                 settings.model.offline = Offline::No;
                 settings.model.max_in_flight = args.slots * args.workers * 2;

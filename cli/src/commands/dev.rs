@@ -7,7 +7,7 @@ use std::process::ExitCode;
 pub(super) async fn dev(session: &Session, args: DevArgs) -> Result<ExitCode, CliError> {
     let bus = session.kafka().await?;
     if !args.no_topics {
-        bus.create_topics(&topic_specs(&session.settings)).await?;
+        bus.create_topics(&topic_specs(&session.settings.topics)).await?;
     }
     let swarm = Swarm::on(session, bus).await?;
     if swarm.is_offline() {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 pub(super) async fn create(session: &Session) -> Result<ExitCode, CliError> {
     let bus = session.kafka().await?;
-    let specs = topic_specs(&session.settings);
+    let specs = topic_specs(&session.settings.topics);
     let created = bus.create_topics(&specs).await?;
     for spec in &specs {
         let what = if created.contains(&spec.name) { "created" } else { "exists" };

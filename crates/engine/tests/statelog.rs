@@ -127,9 +127,9 @@ impl World {
                     replay = more;
                 }
                 Replayed::Owned(owner) => {
-                    let pending = owner.pending().flat_map(|(seq, effects)| {
-                        names(effects).into_iter().map(move |name| (seq, name))
-                    });
+                    let pending = owner
+                        .pending()
+                        .flat_map(|(seq, effects)| names(effects).into_iter().map(move |name| (seq, name)));
                     let to_do = pending.collect();
                     self.believers[who] = Some(Believer { owner: *owner, state, to_do });
                     return;

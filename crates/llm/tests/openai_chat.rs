@@ -256,6 +256,14 @@ async fn a_kept_connection_that_has_ended_costs_no_wait() {
     }
 }
 
+#[test]
+fn a_client_for_https_needs_no_preparation() {
+    // Without root certificates on the machine it is an error that says so, never a panic.
+    if let Err(error) = OpenAiModel::new(options("https://api.openai.com/v1")) {
+        assert!(error.to_string().contains("ca-certificates"), "{error}");
+    }
+}
+
 #[tokio::test]
 async fn dropping_the_question_closes_the_call() {
     let server = mock(|_| MockAction::hold_then_reply("never read"));

@@ -53,7 +53,8 @@ pub(crate) fn headers(envelope: &Envelope, traceparent: &str) -> Vec<(String, By
 
 /// As [`headers`], passing on a `tracestate`.
 pub(crate) fn headers_within(envelope: &Envelope, trace: &Trace<'_>) -> Vec<(String, Bytes)> {
-    headers_of(envelope, Some(trace.parent), trace.state)
+    let parent = Some(trace.parent).filter(|parent| !parent.is_empty());
+    headers_of(envelope, parent, trace.state)
         .into_iter()
         .map(|(name, value)| (name, Bytes::from(value)))
         .collect()

@@ -376,7 +376,7 @@ async fn the_fleet_knows_who_reads_what_and_who_leaves() {
 #[ignore = "a measurement"]
 async fn ten_thousand_records_a_second() {
     let stage = stage().await;
-    let count = 50_000_i64;
+    let count = 20_000_i64;
     for n in 0..count {
         put(&stage.node, &stage.bus, &INBOX, i32::try_from(n % 2).unwrap(), &task("i", &format!("reply:{n}"))).await;
     }

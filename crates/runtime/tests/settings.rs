@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use secrecy::ExposeSecret as _;
+use starling_engine::coordinator::CoordinatorSettings;
 use starling_runtime::settings::{Settings, SettingsError, Sources, parse_override};
 use std::{io::Write as _, path::PathBuf, time::Duration};
 
@@ -22,6 +23,7 @@ fn the_built_in_defaults_are_complete_and_sound() {
     assert_eq!(settings.topics.partitions.worker, 128);
     assert_eq!(settings.kafka.session_timeout, Duration::from_secs(10));
     assert!(settings.model.is_offline());
+    assert_eq!(settings.coordinator, CoordinatorSettings::default(), "default.toml says what the code does");
     assert!(settings.model.prices["gpt-4o-mini"].output > 0.0);
 }
 

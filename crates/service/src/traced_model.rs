@@ -32,9 +32,10 @@ impl TracedModel {
     fn begin(&self, request: &mut ChatRequest) -> Question {
         let purpose = purpose_name(request.purpose);
         let parent = request.traceparent.take().unwrap_or_default();
-        let span = self.spans.chat(&self.model.info().model, purpose, &parent);
+        let model = self.model.info().model;
+        let span = self.spans.chat(&model, purpose, &parent);
         request.traceparent = Some(span.traceparent().to_string()).filter(|text| !text.is_empty());
-        Question { span, purpose, metrics: self.metrics.clone() }
+        Question { span, purpose, model: Some(model), metrics: self.metrics.clone() }
     }
 }
 
@@ -42,11 +43,14 @@ impl TracedModel {
 struct Question {
     span: ActiveSpan,
     purpose: &'static str,
+    /// Who is asked; taken once it is known what the answer took.
+    model: Option<String>,
     metrics: Arc<Metrics>,
 }
 
 impl Question {
     fn answered(&mut self, report: &CallReport) {
+        self.model = None;
         self.span.usage(report);
         self.metrics.count_calls(self.purpose, report);
     }
@@ -55,6 +59,18 @@ impl Question {
         self.answered(&error.report);
         self.span.set("error.type", error.kind.code());
         self.span.fail(&error.to_string());
+    }
+}
+
+impl Drop for Question {
+    /// Nobody waited for the answer: the intent was cancelled, or enough was read. It was a call all the
+    /// same.
+    fn drop(&mut self) {
+        if let Some(model) = self.model.take() {
+            self.span.set("error.type", "abandoned");
+            let report = CallReport { model, calls: 1, ..CallReport::default() };
+            self.metrics.count_calls(self.purpose, &report);
+        }
     }
 }
 

@@ -139,7 +139,7 @@ impl EnvelopeHandler for CriticHandler {
             () = cx.cancelled.cancelled() => return Ok(()),
             judged = self.judge(&envelope, result, cx) => judged,
         };
-        let _ = cx.outbox.emit(self.verdict(&envelope, result, at, judged));
+        drop(cx.outbox.emit(self.verdict(&envelope, result, at, judged)));
         Ok(())
     }
 

@@ -87,7 +87,7 @@ fn coordinator_settings(node: &Node, catalogue: &AgentCatalogue) -> Result<Coord
         worker_agent: DEFAULT_WORKER.to_owned(),
         synthesizer_agent: SYNTHESIZER.to_owned(),
         known_agents,
-        ..CoordinatorSettings::default()
+        ..node.settings.coordinator.clone()
     })
 }
 

@@ -37,7 +37,7 @@ impl IntakeHandler {
         let message = invalid.to_string();
         let id = invalid.id.unwrap_or_else(|| id_of(record));
         let tenant = invalid.tenant.unwrap_or_else(|| DEFAULT_TENANT.to_owned());
-        tracing::info!(intent_id = %id, %message, "an intent is rejected");
+        tracing::info!(intent_id = %id, reason = message, "an intent is rejected");
         rejected(id, tenant, code, message, self.created_at(record))
     }
 
@@ -52,7 +52,7 @@ impl RecordHandler for IntakeHandler {
         let value = record.value();
         match read_intent(&self.codec, &self.limits, value, record.header("content-type")) {
             Ok(parsed) => {
-                let _ = cx.outbox.emit(accepted(&record, parsed, self.created_at(&record)));
+                drop(cx.outbox.emit(accepted(&record, parsed, self.created_at(&record))));
                 Ok(())
             }
             // Nobody but a person with the bytes at hand can tell what this was to be.
@@ -60,7 +60,7 @@ impl RecordHandler for IntakeHandler {
                 Err(HandleError::DeadLetter(invalid.to_string()))
             }
             Err(invalid) => {
-                let _ = cx.outbox.emit(self.rejection(&record, invalid));
+                drop(cx.outbox.emit(self.rejection(&record, invalid)));
                 Ok(())
             }
         }

@@ -43,7 +43,7 @@ pub async fn serve(node: Node, parts: Parts) -> Result<(), PlannerError> {
     let mut outcome = Ok(());
     while let Some(ended) = loops.join_next().await {
         stop.cancel(); // one alone is of no use
-        outcome = outcome.and(ended.map_err(PlannerError::from).flatten());
+        outcome = outcome.and(ended.map_err(PlannerError::from).and_then(|result| result));
     }
     outcome
 }

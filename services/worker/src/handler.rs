@@ -204,11 +204,11 @@ impl EnvelopeHandler for WorkHandler {
                 task_id = %task.task_id,
                 attempt = task.attempt,
                 code = failure.code,
-                message = failure.message,
+                reason = failure.message,
                 "a task failed"
             );
         }
-        let _ = cx.outbox.emit(self.result(&envelope, task, done, &cx.process));
+        drop(cx.outbox.emit(self.result(&envelope, task, done, &cx.process)));
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use crate::{GroupEvent, PartitionId};
 use std::{
-    collections::{BTreeSet, HashMap, VecDeque},
+    collections::{HashMap, VecDeque},
     sync::Arc,
 };
 
@@ -11,29 +11,34 @@ pub(super) struct Book {
     places: HashMap<PartitionId, Place>,
     /// One allocation for each topic's name, however many records come.
     topics: Vec<Arc<str>>,
-    /// Partitions whose wish to be paused has changed and was not yet told to the client.
-    changed: BTreeSet<PartitionId>,
+    /// Whether some partition may have to be paused or resumed.
+    unsettled: bool,
     /// Events that were taken from the client and did not fit; while there are any, all is paused.
     pub(super) in_hand: VecDeque<GroupEvent>,
-    pub(super) throttled: bool,
+    throttled: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Place {
     /// The offset that comes next; `None` if it was never known (from the beginning, nothing came yet).
     pub(super) position: Option<i64>,
+    /// What the application wants.
     paused: bool,
+    /// What the client was told. It must never be told to resume what is not paused: it would begin
+    /// again at an older offset.
+    held: bool,
     /// Out of range: nothing more will come.
     pub(super) stopped: bool,
 }
 
 impl Book {
-    pub(super) fn insert(&mut self, at: PartitionId, position: Option<i64>) {
-        self.places.insert(at, Place { position, ..Place::default() });
+    /// Begins a partition that the client has just been told to read, and (`held`) to pause.
+    pub(super) fn insert(&mut self, at: PartitionId, position: Option<i64>, held: bool) {
+        self.places.insert(at, Place { position, held, ..Place::default() });
+        self.unsettled = true;
     }
 
     pub(super) fn remove(&mut self, at: &PartitionId) -> bool {
-        self.changed.remove(at);
         self.in_hand.retain(|event| match event {
             GroupEvent::Record(record) => record.at != *at,
             GroupEvent::End { at: other, .. } | GroupEvent::OutOfRange { at: other, .. } => other != at,
@@ -52,10 +57,20 @@ impl Book {
         all
     }
 
-    /// Those that deliver unless the whole client is throttled.
-    pub(super) fn running(&self) -> Vec<PartitionId> {
-        let runs = |place: &Place| !place.paused && !place.stopped;
-        self.places.iter().filter(|(_, place)| runs(place)).map(|(at, _)| at.clone()).collect()
+    /// Those of `partitions` that the client holds paused. It would remember that beyond the assignment.
+    pub(super) fn held(&self, partitions: &[PartitionId]) -> Vec<PartitionId> {
+        let held = |at: &&PartitionId| self.places.get(at).is_some_and(|place| place.held);
+        partitions.iter().filter(held).cloned().collect()
+    }
+
+    pub(super) fn is_throttled(&self) -> bool {
+        self.throttled
+    }
+
+    /// Stops everything, or lets everything run that the application wants.
+    pub(super) fn throttle(&mut self, throttled: bool) {
+        self.throttled = throttled;
+        self.unsettled = true;
     }
 
     /// Every partition of that number that still delivers, whatever its topic.
@@ -92,23 +107,54 @@ impl Book {
 
     pub(super) fn want_paused(&mut self, partitions: &[PartitionId], paused: bool) {
         for at in partitions {
-            if let Some(place) = self.places.get_mut(at)
-                && place.paused != paused
-            {
+            if let Some(place) = self.places.get_mut(at) {
                 place.paused = paused;
-                self.changed.insert(at.clone());
+                self.unsettled = true;
             }
         }
     }
 
-    /// What is to be paused and what is to be resumed, and forgets it.
-    pub(super) fn take_changes(&mut self) -> (Vec<PartitionId>, Vec<PartitionId>) {
-        let changed = std::mem::take(&mut self.changed);
-        let (pause, resume): (Vec<_>, Vec<_>) = changed
-            .into_iter()
-            .filter(|at| self.places.get(at).is_some_and(|place| !place.stopped))
-            .partition(|at| self.places.get(at).is_some_and(|place| place.paused));
-        // A throttled client resumes all that run when it has room again.
-        (pause, if self.throttled { Vec::new() } else { resume })
+    /// What the client is now to pause and to resume.
+    pub(super) fn settle(&mut self) -> (Vec<PartitionId>, Vec<PartitionId>) {
+        let (mut pause, mut resume) = (Vec::new(), Vec::new());
+        if std::mem::take(&mut self.unsettled) {
+            for (at, place) in self.places.iter_mut().filter(|(_, place)| !place.stopped) {
+                let hold = place.paused || self.throttled;
+                if hold != place.held {
+                    place.held = hold;
+                    if hold { &mut pause } else { &mut resume }.push(at.clone());
+                }
+            }
+        }
+        (pause, resume)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_client_hears_only_of_changes() {
+        let (one, two) = (PartitionId::new("t", 1), PartitionId::new("t", 2));
+        let mut book = Book::default();
+        book.insert(one.clone(), None, false);
+        book.insert(two.clone(), None, false);
+        assert_eq!(book.settle(), (vec![], vec![]));
+
+        book.want_paused(&[one.clone()], true);
+        book.want_paused(&[one.clone()], false);
+        assert_eq!(book.settle(), (vec![], vec![]), "resumed before it was paused");
+
+        book.want_paused(&[one.clone()], true);
+        assert_eq!(book.settle(), (vec![one.clone()], vec![]));
+        book.throttle(true);
+        assert_eq!(book.settle(), (vec![two.clone()], vec![]));
+        book.want_paused(&[one.clone()], false);
+        assert_eq!(book.settle(), (vec![], vec![]), "all is held while throttled");
+        book.want_paused(&[two.clone()], true);
+        book.throttle(false);
+        assert_eq!(book.settle(), (vec![], vec![one]));
+        assert_eq!(book.held(&book.all()), [two]);
     }
 }

@@ -3,7 +3,8 @@
 use super::{
     admin::Admin,
     errors::commit_error,
-    pump::{self, Command, Probe, PumpConsumer, PumpContext, Shared},
+    pump,
+    shared::{Command, Probe, PumpConsumer, PumpContext, Shared},
 };
 use crate::{
     BusError, CommitError, CommitOffset, Deliver, GroupConfig, GroupConsumer, GroupEvent, LogReader, PartitionId,

@@ -11,10 +11,13 @@ mod options;
 mod producer;
 mod pump;
 mod rebalance;
+mod shared;
 mod single;
+mod transaction;
 mod wait;
 
 pub use options::{GroupProtocol, KafkaOptions};
+pub use transaction::TransactionProbe;
 
 use self::{
     admin::Admin,

@@ -37,7 +37,7 @@ pub struct KafkaOptions {
     pub send_queue_bytes: usize,
     /// How long a record may take, retries included, before its fate is unknown (default 30 s).
     pub send_timeout: Duration,
-    /// Bytes that a consumer fetches ahead, over all its partitions (default 8 MiB).
+    /// Bytes that a consumer fetches ahead, over all its partitions (default 2 MiB).
     pub fetch_ahead_bytes: usize,
     /// How long metadata, offsets and administration may take (default 5 s).
     pub request_timeout: Duration,
@@ -62,7 +62,7 @@ impl KafkaOptions {
             send_queue_records: 100_000,
             send_queue_bytes: 64 << 20,
             send_timeout: Duration::from_secs(30),
-            fetch_ahead_bytes: 8 << 20,
+            fetch_ahead_bytes: 2 << 20,
             request_timeout: Duration::from_secs(5),
             commit_timeout: Duration::from_secs(10),
             read_timeout: Duration::from_secs(5),

@@ -5,35 +5,22 @@
 //! The thread sleeps until librdkafka or a caller unparks it; the watchdog covers a lost wake-up.
 
 use super::{
-    book::Book,
-    context::log,
     convert::{decode, list_of},
     errors::{bus_error, code_of},
-    handover::Handover,
-    rebalance,
-    wait::wait_within,
+    shared::{Command, Probe, PumpConsumer, Shared},
 };
-use crate::{BusError, Deliver, GroupEvent, PartitionId, RevokeAck, StartAt};
+use crate::{BusError, Deliver, GroupEvent, PartitionId, StartAt};
 use rdkafka::{
-    ClientContext, Message, Offset, TopicPartitionList,
-    config::RDKafkaLogLevel,
+    Message, Offset, TopicPartitionList,
     consumer::{BaseConsumer, Consumer, ConsumerContext},
     error::{KafkaError, RDKafkaErrorCode},
     message::BorrowedMessage,
-    types::RDKafkaRespErr,
 };
 use std::{
-    collections::VecDeque,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
     thread,
     time::{Duration, Instant},
 };
-use tokio::sync::oneshot;
-
-pub(super) type PumpConsumer = BaseConsumer<PumpContext>;
 
 /// How long a lost wake-up can go unnoticed.
 const WATCHDOG: Duration = Duration::from_millis(100);
@@ -43,134 +30,6 @@ const PATIENCE: Duration = Duration::from_millis(50);
 const BATCH: usize = 256;
 /// How long to ask whether the brokers are there before the consumer is closed in the orderly way.
 pub(super) const PROBE: Duration = Duration::from_secs(1);
-
-/// What the callers and the thread share.
-pub(super) struct Shared {
-    pub(super) handover: Handover,
-    pub(super) deliver: Deliver,
-    pub(super) revoke_timeout: Duration,
-    pub(super) request_timeout: Duration,
-    pub(super) brokers: String,
-    /// What to ask for to see whether the brokers are there.
-    pub(super) probe: Probe,
-    book: Mutex<Book>,
-    commands: Mutex<VecDeque<Command>>,
-    /// Something was served in a poll that returned nothing: there may be more.
-    pub(super) served: AtomicBool,
-    /// The last words of librdkafka about an error: its structured form lacks offsets.
-    last_words: Mutex<String>,
-    /// Leaving: the application has let everything go already.
-    pub(super) leaving: AtomicBool,
-}
-
-/// How to see whether a consumer can be closed in the orderly way.
-pub(super) enum Probe {
-    /// The group's coordinator answers about this topic.
-    Coordinator(String),
-    /// Any broker answers.
-    Broker,
-}
-
-pub(super) enum Command {
-    Add(PartitionId, StartAt, oneshot::Sender<Result<(), BusError>>),
-    Remove(PartitionId, oneshot::Sender<()>),
-    /// Orderly, until the instant.
-    Leave(Instant),
-    /// Nobody listens any more.
-    Abandon,
-}
-
-impl Shared {
-    pub(super) fn new(
-        queue: usize,
-        deliver: Deliver,
-        revoke_timeout: Duration,
-        request_timeout: Duration,
-        brokers: String,
-        probe: Probe,
-    ) -> Arc<Self> {
-        Arc::new(Self {
-            handover: Handover::new(queue),
-            deliver,
-            revoke_timeout,
-            request_timeout,
-            brokers,
-            probe,
-            book: Mutex::new(Book::default()),
-            commands: Mutex::new(VecDeque::new()),
-            served: AtomicBool::new(false),
-            last_words: Mutex::new(String::new()),
-            leaving: AtomicBool::new(false),
-        })
-    }
-
-    pub(super) fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn command(&self, command: Command) {
-        self.commands.lock().unwrap_or_else(PoisonError::into_inner).push_back(command);
-        self.wake();
-    }
-
-    pub(super) fn want_paused(&self, partitions: &[PartitionId], paused: bool) {
-        self.book().want_paused(partitions, paused);
-        self.wake();
-    }
-
-    fn wake(&self) {
-        if let Some(pump) = self.handover.pump.get() {
-            pump.unpark();
-        }
-    }
-
-    /// Takes back everything of these partitions that was not heard yet.
-    pub(super) fn retract(&self, partitions: &[PartitionId]) {
-        self.handover.purge(|at| partitions.contains(at));
-        let mut book = self.book();
-        for at in partitions {
-            book.remove(at);
-        }
-    }
-
-    /// Tells the application to let go, and waits until it has or must have.
-    pub(super) fn revoke(&self, partitions: Vec<PartitionId>, within: Duration) {
-        let (acknowledge, acknowledged) = oneshot::channel();
-        self.handover.put(GroupEvent::Revoked(partitions, RevokeAck(Some(acknowledge))));
-        if wait_within(acknowledged, within).is_none() {
-            tracing::warn!(?within, "a revocation was not acknowledged in time; the partitions go anyway");
-        }
-    }
-
-    fn last_words(&self) -> String {
-        self.last_words.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
-
-/// The context of a polled consumer.
-pub(super) struct PumpContext(pub(super) Arc<Shared>);
-
-impl ClientContext for PumpContext {
-    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        self.0.served.store(true, Ordering::Relaxed);
-        log(level, facility, message);
-    }
-
-    fn error(&self, error: KafkaError, reason: &str) {
-        let mut last = self.0.last_words.lock().unwrap_or_else(PoisonError::into_inner);
-        last.clear();
-        last.push_str(reason);
-        drop(last);
-        tracing::trace!(target: "librdkafka", %error, reason);
-    }
-}
-
-impl ConsumerContext for PumpContext {
-    fn rebalance(&self, consumer: &BaseConsumer<Self>, what: RDKafkaRespErr, list: &mut TopicPartitionList) {
-        self.0.served.store(true, Ordering::Relaxed);
-        rebalance::serve(&self.0, consumer, what, list);
-    }
-}
 
 /// The loop. Returns when it was told to end; the consumer is closed then, or left to leak.
 pub(super) fn run(consumer: Arc<PumpConsumer>, shared: &Shared, release: impl FnOnce()) {
@@ -204,7 +63,7 @@ struct Pump<'a> {
 impl Pump<'_> {
     fn run(&self) -> bool {
         loop {
-            while let Some(command) = self.next_command() {
+            while let Some(command) = self.shared.next_command() {
                 match command {
                     Command::Add(at, start, done) => {
                         let _ = done.send(self.add(at, start)); // the caller may have gone
@@ -220,16 +79,12 @@ impl Pump<'_> {
                     }
                 }
             }
-            self.apply_pauses();
             self.relieve();
+            self.settle();
             if !self.poll_batch() {
                 thread::park_timeout(WATCHDOG);
             }
         }
-    }
-
-    fn next_command(&self) -> Option<Command> {
-        self.shared.commands.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
     }
 
     /// Takes what is there; false if nothing was left.
@@ -250,27 +105,23 @@ impl Pump<'_> {
         let came = book.came(message.topic(), message.partition(), message.offset());
         let Some(at) = came.filter(|_| self.shared.deliver == Deliver::Records) else { return };
         let record = decode(message, at);
-        if book.throttled {
-            let at = record.at.clone();
+        if book.is_throttled() {
             book.in_hand.push_back(GroupEvent::Record(record));
-            drop(book);
-            self.tell("pause", &[at], |list| self.consumer.pause(list));
             return;
         }
         drop(book);
         if let Err(record) = self.shared.handover.put_record(record, PATIENCE) {
             let mut book = self.shared.book();
             book.in_hand.push_back(GroupEvent::Record(record));
-            book.throttled = true;
-            let running = book.running();
+            book.throttle(true);
             drop(book);
-            self.tell("pause", &running, |list| self.consumer.pause(list));
+            self.settle();
         }
     }
 
     /// After the queue was full: hands over what is in hand and lets the partitions run again.
     fn relieve(&self) {
-        if !self.shared.book().throttled || !self.shared.handover.has_room() {
+        if !self.shared.book().is_throttled() || !self.shared.handover.has_room() {
             return;
         }
         loop {
@@ -284,17 +135,13 @@ impl Pump<'_> {
                 return;
             }
         }
-        let mut book = self.shared.book();
-        book.throttled = false;
-        let running = book.running();
-        drop(book);
-        self.tell("resume", &running, |list| self.consumer.resume(list));
+        self.shared.book().throttle(false);
     }
 
     /// Hands over an event that must not overtake the records in hand.
     fn emit(&self, event: GroupEvent) {
         let mut book = self.shared.book();
-        if book.throttled {
+        if book.is_throttled() {
             book.in_hand.push_back(event);
         } else {
             drop(book);
@@ -302,8 +149,8 @@ impl Pump<'_> {
         }
     }
 
-    fn apply_pauses(&self) {
-        let (pause, resume) = self.shared.book().take_changes();
+    fn settle(&self) {
+        let (pause, resume) = self.shared.book().settle();
         self.tell("pause", &pause, |list| self.consumer.pause(list));
         self.tell("resume", &resume, |list| self.consumer.resume(list));
     }
@@ -403,13 +250,8 @@ impl Pump<'_> {
         let refused = |error: KafkaError| BusError::Refused(format!("cannot read {at} from {start:?}: {error}"));
         list.add_partition_offset(&at.topic, at.partition, offset).map_err(refused)?;
         self.consumer.incremental_assign(&list).map_err(refused)?;
-        let mut book = self.shared.book();
-        book.insert(at.clone(), position);
-        let throttled = book.throttled;
-        drop(book);
-        if throttled {
-            self.tell("pause", &[at], |list| self.consumer.pause(list));
-        }
+        self.shared.book().insert(at.clone(), position, false);
+        self.settle();
         Ok(())
     }
 
@@ -417,6 +259,8 @@ impl Pump<'_> {
         if !self.shared.book().contains(at) {
             return;
         }
+        let held = self.shared.book().held(std::slice::from_ref(at));
+        self.tell("resume", &held, |list| self.consumer.resume(list));
         self.shared.retract(std::slice::from_ref(at));
         self.tell("stop reading", std::slice::from_ref(at), |list| self.consumer.incremental_unassign(list));
     }

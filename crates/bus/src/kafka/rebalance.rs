@@ -3,7 +3,7 @@
 use super::{
     convert::{committed_in, list_of},
     errors::bus_error,
-    pump::{PumpConsumer, Shared},
+    shared::{PumpConsumer, Shared},
 };
 use crate::{Assignment, BusError, Deliver, GroupEvent, PartitionId};
 use rdkafka::{
@@ -62,14 +62,17 @@ fn assigned(shared: &Shared, consumer: &PumpConsumer, partitions: Vec<PartitionI
     }
     assign(consumer, &starts)?;
     let mut book = shared.book();
-    for Assignment { at, committed } in &assignments {
-        book.insert(at.clone(), committed.as_ref().map(|committed| committed.offset));
-    }
-    let silent = book.throttled || shared.deliver == Deliver::AssignmentOnly;
-    drop(book);
+    let silent = book.is_throttled() || shared.deliver == Deliver::AssignmentOnly;
     if silent {
         consumer.pause(&starts)?;
     }
+    for Assignment { at, committed } in &assignments {
+        book.insert(at.clone(), committed.as_ref().map(|committed| committed.offset), silent);
+    }
+    if shared.deliver == Deliver::AssignmentOnly {
+        book.throttle(true); // for good
+    }
+    drop(book);
     shared.handover.put(GroupEvent::Assigned(assignments));
     Ok(())
 }
@@ -78,6 +81,7 @@ fn revoked(shared: &Shared, consumer: &PumpConsumer, partitions: Vec<PartitionId
     let lost = consumer.assignment_lost();
     let mut known = partitions.clone();
     known.retain(|at| shared.book().contains(at));
+    let held = shared.book().held(&known);
     if !known.is_empty() && !shared.leaving.load(Ordering::Relaxed) {
         shared.handover.purge(|at| known.contains(at));
         if lost {
@@ -87,6 +91,9 @@ fn revoked(shared: &Shared, consumer: &PumpConsumer, partitions: Vec<PartitionId
             shared.revoke(known.clone(), shared.revoke_timeout);
             shared.retract(&known);
         }
+    }
+    if !held.is_empty() {
+        consumer.resume(&list_of(&held))?;
     }
     match consumer.rebalance_protocol() {
         RebalanceProtocol::Cooperative => consumer.incremental_unassign(&list_of(&partitions)),

@@ -8,7 +8,13 @@ use crate::{
     BusError, CommitError, CommitOffset, GroupConsumer, GroupEvent, LogReader, PartitionId, ReaderEvent, StartAt,
 };
 use async_trait::async_trait;
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 use tokio::{sync::Notify, time::timeout};
 
 pub(super) struct MemoryMember {
@@ -18,6 +24,7 @@ pub(super) struct MemoryMember {
     pub(super) wake: Arc<Notify>,
     /// Told when the member has heard [`GroupEvent::Closed`].
     pub(super) closed: Notify,
+    pub(super) has_closed: AtomicBool,
 }
 
 #[async_trait]
@@ -25,6 +32,7 @@ impl GroupConsumer for MemoryMember {
     async fn next(&self) -> GroupEvent {
         let event = next(&self.shared, self.id, &self.wake).await;
         if matches!(event, GroupEvent::Closed) {
+            self.has_closed.store(true, Ordering::Release);
             self.closed.notify_waiters();
         }
         event
@@ -50,6 +58,9 @@ impl GroupConsumer for MemoryMember {
         let closed = self.closed.notified();
         tokio::pin!(closed);
         closed.as_mut().enable();
+        if self.has_closed.load(Ordering::Acquire) {
+            return;
+        }
         self.shared.lock().leave(&self.group, self.id);
         if timeout(within, closed).await.is_err() {
             self.shared.lock().remove_member(&self.group, self.id);

@@ -26,7 +26,11 @@ use crate::{
 };
 use async_trait::async_trait;
 use futures::FutureExt;
-use std::{future::ready, sync::Arc, time::Duration};
+use std::{
+    future::ready,
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
 use tokio::{
     runtime::Handle,
     sync::{Notify, oneshot},
@@ -70,7 +74,8 @@ impl Bus for MemoryBus {
         let wake = Arc::new(Notify::new());
         let group = config.group.clone();
         let id = self.shared.lock().join(config, wake.clone(), Handle::current())?;
-        Ok(Arc::new(MemoryMember { shared: self.shared.clone(), group, id, wake, closed: Notify::new() }))
+        let (closed, has_closed) = (Notify::new(), AtomicBool::new(false));
+        Ok(Arc::new(MemoryMember { shared: self.shared.clone(), group, id, wake, closed, has_closed }))
     }
 
     async fn reader(&self) -> Result<Arc<dyn LogReader>, BusError> {

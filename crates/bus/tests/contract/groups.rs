@@ -1,8 +1,14 @@
 //! Consumer groups.
 
 use crate::world::{PATIENCE, World, drain, next, numbers, record, record_of, records, text, until};
-use starling_bus::{Assignment, CommitError, CommitOffset, Committed, Deliver, GroupConfig, GroupEvent, PartitionId};
-use std::time::{Duration, Instant};
+use starling_bus::{
+    Assignment, CommitError, CommitOffset, Committed, Deliver, GroupConfig, GroupConsumer, GroupEvent, PartitionId,
+};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
 use tokio::time::timeout;
 
 fn assigned(event: GroupEvent) -> Option<Vec<Assignment>> {
@@ -249,4 +255,78 @@ pub(crate) async fn an_invalid_committed_offset_is_loud(world: World) {
             _ => {}
         }
     }
+}
+
+/// Processes until it has left, committing what it has done whenever partitions go.
+async fn work(member: Arc<dyn GroupConsumer>, done: Arc<Mutex<Vec<(i32, i64)>>>) {
+    let mut positions: HashMap<PartitionId, i64> = HashMap::new();
+    loop {
+        match next(&member).await {
+            GroupEvent::Record(record) => {
+                positions.insert(record.at.clone(), record.offset + 1);
+                done.lock().unwrap().push((record.at.partition, record.offset));
+            }
+            GroupEvent::Revoked(partitions, acknowledge) => {
+                let gone = partitions.iter().filter_map(|at| Some((at, positions.remove(at)?)));
+                let commits = gone.flat_map(|(at, offset)| commit_of(at, offset, "")).collect();
+                while let Err(error) = member.commit(Vec::clone(&commits)).await {
+                    assert!(matches!(error, CommitError::Retry(_)), "{error}");
+                }
+                acknowledge.acknowledge();
+            }
+            GroupEvent::Closed => return,
+            GroupEvent::Assigned(_) | GroupEvent::End { .. } => {}
+            other => panic!("unexpected: {other:?}"),
+        }
+    }
+}
+
+pub(crate) async fn members_come_and_go_and_every_record_is_done_once(world: World) {
+    const PARTITIONS: i32 = 6;
+    const EACH: usize = 400;
+    let topic = world.topic("churn", PARTITIONS).await;
+    let config = GroupConfig { queue_records: 20, ..world.group(&[&topic]) };
+    let done: Arc<Mutex<Vec<(i32, i64)>>> = Arc::default();
+    let count = |done: &Mutex<Vec<(i32, i64)>>| done.lock().unwrap().len();
+    let mut members = std::collections::VecDeque::new();
+    for wave in 0..4 {
+        let member = world.bus.join(config.clone()).await.unwrap();
+        members.push_back((member.clone(), tokio::spawn(work(member, done.clone()))));
+        for partition in 0..PARTITIONS {
+            let quarter = EACH / 4;
+            world.fill(&PartitionId::new(topic.clone(), partition), wave * quarter..(wave + 1) * quarter).await;
+        }
+        if wave >= 2 {
+            let (oldest, working) = members.pop_front().unwrap();
+            oldest.leave(PATIENCE).await;
+            working.await.unwrap();
+        }
+    }
+    let all = usize::try_from(PARTITIONS).unwrap() * EACH;
+    let deadline = Instant::now() + PATIENCE;
+    while count(&done) < all {
+        assert!(Instant::now() < deadline, "{} of {all} records", count(&done));
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let mut done = done.lock().unwrap().clone();
+    done.sort_unstable();
+    let expected: Vec<_> = (0..PARTITIONS).flat_map(|partition| (0..EACH as i64).map(move |n| (partition, n))).collect();
+    assert_eq!(done, expected);
+}
+
+pub(crate) async fn a_paused_partition_that_comes_back_runs(world: World) {
+    let topic = world.topic("comeback", 2).await;
+    let config = world.group(&[&topic]);
+    let first = world.bus.join(config.clone()).await.unwrap();
+    let all = until(&first, assigned).await.into_iter().map(|assignment| assignment.at).collect::<Vec<_>>();
+    first.pause(&all);
+    let second = world.bus.join(config).await.unwrap();
+    let taking = second.clone();
+    let taken = tokio::spawn(async move { until(&taking, assigned).await });
+    until(&first, |event| matches!(event, GroupEvent::Revoked(..)).then_some(())).await; // dropped: they may go
+    timeout(PATIENCE, taken).await.unwrap().unwrap();
+    drop(second);
+    let back = until(&first, assigned).await.remove(0).at;
+    world.fill(&back, 0..3).await;
+    assert!(records(&first, 3).await.iter().all(|record| record.at == back));
 }

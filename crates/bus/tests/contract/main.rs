@@ -46,6 +46,7 @@ contract! {
     groups::a_group_goes_on_from_its_commit_with_metadata
     groups::the_end_is_told_whenever_it_is_reached
     groups::two_topics_both_tell_their_end
+    groups::a_paused_partition_that_comes_back_runs
     groups::pausing_leaves_no_gap_and_repeats_nothing
     groups::a_full_queue_stops_delivery_and_loses_nothing
     groups::partitions_move_after_the_acknowledgement
@@ -55,6 +56,7 @@ contract! {
     groups::leaving_revokes_then_closes
     groups::a_second_member_of_one_instance_name_ends_the_first
     groups::an_invalid_committed_offset_is_loud
+    groups::members_come_and_go_and_every_record_is_done_once
 }
 
 /// The broker-side group protocol keeps the same promises.
@@ -77,6 +79,7 @@ mod kafka_consumer_protocol {
         partitions_move_after_the_acknowledgement
         a_dead_members_records_come_again
         leaving_revokes_then_closes
+        members_come_and_go_and_every_record_is_done_once
     }
 }
 

@@ -21,6 +21,16 @@ impl FairQueue {
         }
     }
 
+    /// Takes an intent that ended out of the ring.
+    pub(super) fn forget(&mut self, id: &IntentId) {
+        if self.members.remove(id) {
+            if self.ring.front() == Some(id) {
+                self.credit = 0;
+            }
+            self.ring.retain(|member| member != id);
+        }
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.ring.is_empty()
     }
@@ -71,6 +81,11 @@ mod tests {
         }
         assert_eq!(order[..8], ["big", "small", "urgent", "urgent", "urgent", "big", "urgent", "big"]);
         assert_eq!(order.len(), 105);
+        queue.wake(&big);
+        queue.wake(&small);
+        queue.forget(&big);
+        assert_eq!(queue.next(|_| Some(1)), Some(small));
+        queue.next(|_| None);
         assert!(queue.is_empty());
     }
 

@@ -133,6 +133,12 @@ impl Coordinator {
         self.cold = true;
     }
 
+    /// Sets the coordinator's time to that of the last decision that was applied, if it is later: a
+    /// successor with another clock must not decide in the past of what was decided.
+    pub fn resume_at(&mut self, now: Timestamp) {
+        self.now = self.now.max(now);
+    }
+
     /// Everything that is remembered, in a fixed order: an intent stands before its run, and its run before
     /// its tasks.
     #[must_use]

@@ -104,7 +104,8 @@ mod tests {
         let placement = Placement::new(&fleet(&members), 128, 17);
         let mut outstanding = vec![0_u32; 128];
         for _ in 0..100 {
-            outstanding[placement.choose(&outstanding)] += 1;
+            let chosen = placement.choose(&outstanding);
+            outstanding[chosen] += 1;
         }
         for member in &members {
             let tasks: u32 = member.1.iter().map(|p| outstanding[*p as usize]).sum();

@@ -24,7 +24,8 @@ pub struct CoordinatorSettings {
     pub max_live: usize,
     /// Most intents that wait in one partition. From seven eighths of it on, intake has to pause.
     pub max_waiting: usize,
-    /// Timers that one tick may fire; the rest fires with the next one.
+    /// Timers that one tick may fire, so that what one step decides stays small; the rest fires with the
+    /// next tick, which is due at once.
     pub max_timers_per_tick: usize,
 
     /// Tasks of one intent that may be with workers at a time.
@@ -95,7 +96,7 @@ impl Default for CoordinatorSettings {
             max_cancelled_per_tenant: 1_000,
             max_live: 256,
             max_waiting: 10_000,
-            max_timers_per_tick: 256,
+            max_timers_per_tick: 16,
             intent_window: 100,
             window_factor: 3.0,
             min_window: 64,

@@ -127,9 +127,10 @@ fn cost(gaps: &[u64], parameter: u32) -> u64 {
 
 /// FNV-1a, 32 bit.
 fn checksum(base: i64, body: &[u8]) -> u32 {
-    base.to_be_bytes().iter().chain(body).fold(0x811c_9dc5, |hash, byte| {
-        (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193)
-    })
+    base.to_be_bytes()
+        .iter()
+        .chain(body)
+        .fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }
 
 struct BitWriter {

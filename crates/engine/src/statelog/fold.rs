@@ -138,7 +138,9 @@ pub enum Refusal {
         reason: String,
     },
     /// The log does not hold what the broker acknowledged.
-    #[error("the state log ends before offset {offset}, which the broker has acknowledged: were records lost?")]
+    #[error(
+        "the state log ends before offset {offset}, which the broker has acknowledged: were records lost?"
+    )]
     Missing {
         /// Where it should lie.
         offset: i64,
@@ -242,8 +244,7 @@ impl LogFold {
             // The start of its epoch may have been trimmed away.
             let newer = self.epoch.as_ref().is_none_or(|e| !e.read && e.offset < chunk.epoch);
             if newer && chunk.epoch < offset {
-                self.epoch =
-                    Some(Epoch { offset: chunk.epoch, nonce: chunk.nonce.clone(), read: false });
+                self.epoch = Some(Epoch { offset: chunk.epoch, nonce: chunk.nonce.clone(), read: false });
             }
         }
         if let Some(why) = self.foreign(offset, chunk.epoch, &chunk.nonce)? {

@@ -72,8 +72,6 @@ fn script() -> impl Strategy<Value = Script> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
-
     #[test]
     fn invariants_hold_whatever_happens(
         scripts in vec(script(), 1..5),

@@ -67,6 +67,8 @@ pub(crate) struct World {
     last_effects: Vec<Effect>,
     snapshot: Vec<Entity>,
     log: Vec<Changes>,
+    /// The coordinator's time at the last decision.
+    decided_at: Timestamp,
     pub(crate) decided: Decided,
 }
 
@@ -95,6 +97,7 @@ impl World {
             last_effects: Vec::new(),
             snapshot: Vec::new(),
             log: Vec::new(),
+            decided_at: Timestamp(0),
             decided: Decided::default(),
         }
     }
@@ -190,6 +193,7 @@ impl World {
     fn decide(&mut self) {
         i4_windows_are_kept(&self.coordinator, &self.settings, self.settings.min_window);
         self.log.push(self.coordinator.take_changes());
+        self.decided_at = self.coordinator.now();
         self.undecided.clear();
         let effects = std::mem::take(&mut self.effects);
         self.decided.note(&effects, &self.settings);
@@ -229,6 +233,7 @@ impl World {
         for changes in &self.log {
             new.apply(&changes.changed, &changes.deleted);
         }
+        new.resume_at(self.decided_at);
         assert_eq!(new.take_changes(), Changes::default(), "what is applied is no change");
         new
     }

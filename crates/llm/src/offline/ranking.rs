@@ -82,6 +82,11 @@ pub(super) fn rank(table: Option<&Table>, results: &[Dependency<'_>], goal: &str
             scale.describe(table)
         );
     }
+    if table.shortened {
+        text.push_str(
+            "\n\nThe table is longer than what fits in a prompt; the rows at its end are not compared.",
+        );
+    }
     let missing: Vec<String> = table
         .rows
         .iter()

@@ -5,6 +5,9 @@ use crate::prompt::Input;
 /// Most rows that are read of one table; the rest is left out and counted.
 const MAX_ROWS: usize = 10_000;
 
+/// Begins the note that stands in place of the end of a long input.
+pub(super) const LEFT_OUT: &str = "(… ";
+
 /// A table of an input.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Table {
@@ -13,6 +16,8 @@ pub(super) struct Table {
     pub(super) rows: Vec<Row>,
     /// Lines that have another number of fields than the header.
     pub(super) skipped: usize,
+    /// The input came with the note that its end was left out.
+    pub(super) shortened: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -46,7 +51,10 @@ impl Row {
 impl Table {
     /// Reads an input as a table, if it is one: a header and at least two rows of as many fields.
     pub(super) fn read(input: Input<'_>) -> Option<Table> {
-        let text = input.text;
+        let (text, shortened) = match input.text.rsplit_once('\n') {
+            Some((text, note)) if note.starts_with(LEFT_OUT) => (text, true),
+            _ => (input.text, false),
+        };
         let head = text.lines().find(|line| !line.trim().is_empty())?;
         let delimiter = [',', ';', '\t', '|']
             .into_iter()
@@ -74,7 +82,7 @@ impl Table {
         }
         let columns =
             header.into_iter().enumerate().map(|(at, name)| Column::judge(name, at, &rows)).collect();
-        Some(Table { source: input.name.to_owned(), columns, rows, skipped })
+        Some(Table { source: input.name.to_owned(), columns, rows, skipped, shortened })
     }
 
     /// The first table of the inputs.
@@ -250,7 +258,9 @@ mod tests {
     fn quotes_units_and_broken_lines() {
         let t = table("name,price_usd,ram_gb,note\n\"Alpha, 2\",\"$1,299.50\",16,\"a\nb\"\nBeta,900,8 GB,x\nGamma,1000,32,\nbroken,1\n").unwrap();
         assert_eq!(t.rows.len(), 3);
-        assert_eq!(t.skipped, 1);
+        assert_eq!((t.skipped, t.shortened), (1, false));
+        let cut = table("a,b\n1,2\n3,4\n(… 9 of 19 bytes left out)").unwrap();
+        assert_eq!((cut.rows.len(), cut.skipped, cut.shortened), (2, 0, true));
         assert_eq!(t.name_of(&t.rows[0]), "Alpha, 2");
         assert_eq!(t.rows[0].number_at(1), Some(1299.5));
         assert_eq!(t.rows[1].number_at(2), Some(8.0));

@@ -74,7 +74,7 @@ pub(super) fn sentences(text: &str) -> Vec<&str> {
     found
         .into_iter()
         .map(|s| s.trim().trim_start_matches(['-', '*', '#', '>', ' ']))
-        .filter(|s| s.chars().any(char::is_alphanumeric))
+        .filter(|s| s.chars().any(char::is_alphanumeric) && !s.starts_with(super::table::LEFT_OUT))
         .collect()
 }
 

@@ -69,6 +69,9 @@ fn profile(table: &Table, goal: &str) -> String {
     if table.skipped > 0 {
         let _ = write!(text, " {} lines do not fit its header and are left out.", table.skipped);
     }
+    if table.shortened {
+        text.push_str(" It is longer than what fits in a prompt; the rows at its end are left out.");
+    }
     text.push('\n');
     for (at, column) in table.columns.iter().enumerate() {
         let label = column.label();

@@ -11,7 +11,7 @@ use crate::{
     node::Node,
     outbox::{Outbox, ScopeGuard},
     router::{attempt_of, task_of},
-    telemetry::{ActiveSpan, Processed},
+    telemetry::{ActiveSpan, Processed, TraceContext},
     wire,
 };
 use futures::FutureExt as _;
@@ -20,6 +20,7 @@ use starling_protocol::{Envelope, Topic, topic::partition_of};
 use std::{any::Any, future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
 /// What handles the records of an inbox.
 pub(super) enum Work {
@@ -98,7 +99,8 @@ impl Runner {
         let running = self.begin(job, None);
         let cx = running.context(CancellationToken::new());
         let never = CancellationToken::new();
-        let work = handler.handle(record, &cx);
+        let about = running.about(None);
+        let work = handler.handle(record, &cx).instrument(about);
         let handled = self.guarded(work, self.config.handler_timeout, &never, slot).await;
         match running.conclude(handled).await {
             Concluded::Ended(end) => end,
@@ -123,16 +125,17 @@ impl Runner {
             let failure = handler.failed(&envelope, "deadline passed before the work began");
             return running.supersede("late", failure).await;
         }
-        let Some(work) = self.node.control.begin(&envelope.intent_id) else {
+        let Some(wanted) = self.node.control.begin(&envelope.intent_id) else {
             drop(slot);
             return running.supersede("cancelled", None).await;
         };
         let at = wire::reference(&running.job.record, &envelope);
-        let cancelled = work.token();
+        let cancelled = wanted.token();
         let cx = running.context(cancelled.clone());
         let limit = envelope.deadline.since(now).saturating_add(self.config.deadline_slack);
-        let handled =
-            self.guarded(handler.handle(envelope.clone(), at, &cx), limit, &cancelled, slot).await;
+        let about = running.about(Some(&envelope));
+        let work = handler.handle(envelope.clone(), at, &cx).instrument(about);
+        let handled = self.guarded(work, limit, &cancelled, slot).await;
         match running.conclude(handled).await {
             Concluded::Ended(end) => end,
             Concluded::Dead(running, reason) => {
@@ -198,6 +201,18 @@ impl Runner {
 }
 
 impl<'r> Running<'r> {
+    /// What every line that the handler logs is about.
+    fn about(&self, envelope: Option<&Envelope>) -> tracing::Span {
+        let trace = TraceContext::parse(self.span.traceparent()).map(|context| context.trace_id_text());
+        tracing::info_span!(
+            "record",
+            topic = %self.job.record.at.topic,
+            intent = envelope.map(|envelope| envelope.intent_id.as_str()),
+            task = envelope.and_then(|envelope| task_of(&envelope.body)),
+            trace,
+        )
+    }
+
     fn context(&self, cancelled: CancellationToken) -> HandlerContext {
         HandlerContext {
             outbox: self.outbox.clone(),

@@ -3,6 +3,7 @@
 //! `config/default.toml` is the reference: it names every setting, says what it means, and gives its
 //! default.
 
+mod coordinator;
 mod layers;
 mod reader;
 mod sections;
@@ -15,6 +16,7 @@ pub use sections::{
 };
 
 use reader::Reader;
+use starling_engine::coordinator::CoordinatorSettings;
 use std::{fmt, path::PathBuf};
 
 /// Everything that can be set.
@@ -34,6 +36,8 @@ pub struct Settings {
     pub control: ControlSettings,
     /// What processes tell each other.
     pub fleet: FleetSettings,
+    /// What bounds the coordinator's decisions; partitions and agents are filled in by its service.
+    pub coordinator: CoordinatorSettings,
     /// The coordinator's log.
     pub statelog: StateLogSettings,
     /// The model.

@@ -293,6 +293,7 @@ pub(super) fn read(r: &mut Reader) -> Settings {
             interval: r.duration("fleet.interval", MS * 50..=MINUTE),
             forget_after: r.duration("fleet.forget_after", MS * 100..=HOUR),
         },
+        coordinator: super::coordinator::read(r),
         statelog: StateLogSettings {
             snapshot_every: r.integer("statelog.snapshot_every", 1..=i64::MAX).unsigned_abs(),
             max_batch: r.integer("statelog.max_batch", 1..=100_000),

@@ -1,5 +1,7 @@
 //! How a stateful processor works.
 
+use crate::settings::Settings;
+use starling_protocol::TopicNames;
 use std::time::Duration;
 
 /// Every bound and choice of a [`super::StatefulProcessor`].
@@ -24,7 +26,7 @@ pub struct StatefulOptions {
     pub max_record: usize,
     /// Inputs of one partition that wait to be decided; above it reading pauses. Default 1,024.
     pub queue_records: usize,
-    /// Size of those inputs in bytes; above it reading pauses. Default 8 MiB.
+    /// Size of those inputs in bytes; above it reading pauses. Default 4 MiB.
     pub queue_bytes: usize,
     /// Effects of one partition on their way at once; above it nothing new is decided. Default 4,096.
     pub max_effects: usize,
@@ -65,7 +67,7 @@ impl StatefulOptions {
             max_batch_bytes: 1 << 20,
             max_record: 900 << 10,
             queue_records: 1024,
-            queue_bytes: 8 << 20,
+            queue_bytes: 4 << 20,
             max_effects: 4096,
             append_timeout: Duration::from_secs(10),
             resend_min: Duration::from_millis(50),
@@ -77,6 +79,23 @@ impl StatefulOptions {
             commit_interval: Duration::from_secs(1),
             snapshot_decisions: 2_000,
             snapshot_bytes: 64 << 20,
+        }
+    }
+
+    /// By the settings of an installation.
+    #[must_use]
+    pub fn of(settings: &Settings) -> Self {
+        let (kafka, processor, log) = (&settings.kafka, &settings.processor, &settings.statelog);
+        Self {
+            instance: kafka.instance.clone(),
+            session_timeout: kafka.session_timeout,
+            revoke_timeout: kafka.revoke_timeout,
+            leave_timeout: processor.grace,
+            max_batch: log.max_batch,
+            max_record: log.max_record,
+            commit_interval: processor.commit_interval,
+            snapshot_decisions: log.snapshot_every,
+            ..Self::new(TopicNames::new(settings.topics.prefix.as_str()).group("coordinator"))
         }
     }
 }

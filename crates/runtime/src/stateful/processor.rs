@@ -9,19 +9,31 @@ use super::{
     partition::{self, Shared, Stop},
     report::{Reporter, StatefulReport},
 };
-use crate::{clock::Clock, metrics::Metrics, router::Router, telemetry::Spans};
+use crate::{
+    clock::Clock,
+    health::{Health, Pulse},
+    metrics::Metrics,
+    node::Node,
+    router::Router,
+    telemetry::Spans,
+};
 use starling_bus::{
     Assignment, Bus, BusError, Deliver, GroupConfig, GroupConsumer, GroupEvent, PartitionId, RevokeAck,
 };
 use starling_engine::coordinator::FleetView;
 use starling_protocol::{Codec, Topic};
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 use tokio::{
-    sync::{watch},
+    sync::watch,
     task::{JoinError, JoinSet},
-    time::timeout,
+    time::{interval, timeout},
 };
 use tokio_util::sync::CancellationToken;
+
+/// Names the processor's loop where health is asked for.
+const PULSE: &str = "coordinator";
+/// How often the loop shows that it is alive when nothing happens.
+const BEAT: Duration = Duration::from_secs(1);
 
 /// What a [`StatefulProcessor`] is made of.
 pub struct StatefulParts<M> {
@@ -43,6 +55,23 @@ pub struct StatefulParts<M> {
     pub make: Arc<dyn Fn(i32) -> M + Send + Sync>,
     /// Bounds and choices.
     pub options: StatefulOptions,
+}
+
+impl<M> StatefulParts<M> {
+    /// By what a node has and is set to.
+    pub fn on(node: &Node, make: Arc<dyn Fn(i32) -> M + Send + Sync>) -> Self {
+        Self {
+            bus: node.bus.clone(),
+            codec: node.codec.clone(),
+            router: node.router.clone(),
+            spans: node.spans.clone(),
+            metrics: node.metrics.clone(),
+            clock: node.clock.clone(),
+            fleet: node.fleet.view(),
+            make,
+            options: StatefulOptions::of(&node.settings),
+        }
+    }
 }
 
 /// Why a processor ended although nobody stopped it.
@@ -69,6 +98,7 @@ pub struct StatefulProcessor<M> {
     group: Arc<dyn GroupConsumer>,
     shared: Arc<Shared<M>>,
     actors: JoinSet<(PartitionId, Result<(), String>)>,
+    pulse: Option<Pulse>,
     running: HashMap<PartitionId, Running>,
 }
 
@@ -108,6 +138,7 @@ impl<M: Machine> StatefulProcessor<M> {
                 queue_records: options.queue_records,
             })
             .await?;
+        let reporter = Reporter::new(&metrics);
         let shared = Shared {
             inboxes: Feed::open(bus.as_ref(), bounds).await?,
             logs: Feed::open(bus.as_ref(), bounds).await?,
@@ -121,10 +152,24 @@ impl<M: Machine> StatefulProcessor<M> {
             state_topic: state_topic.into(),
             partitions,
             committer: Committer::new(group.clone()),
-            reporter: Arc::new(Reporter::new()),
+            reporter: Arc::new(reporter),
             options,
         };
-        Ok(Self { group, shared: Arc::new(shared), actors: JoinSet::new(), running: HashMap::new() })
+        let (shared, running) = (Arc::new(shared), HashMap::new());
+        Ok(Self { group, shared, actors: JoinSet::new(), pulse: None, running })
+    }
+
+    /// From now on the process is ready only while all partitions are, and alive while the processor is.
+    pub fn tell(&mut self, health: &Health) {
+        self.pulse = Some(health.pulse(PULSE));
+        let gate = health.gate("the coordinator's state to be read");
+        let mut report = self.report();
+        tokio::spawn(async move {
+            while report.changed().await {
+                gate.set(report.is_ready());
+            }
+            gate.set(false);
+        });
     }
 
     /// What it tells about itself.
@@ -139,11 +184,13 @@ impl<M: Machine> StatefulProcessor<M> {
     /// Something is wrong that does not pass; see [`StatefulError`].
     pub async fn run(mut self, shutdown: CancellationToken) -> Result<(), StatefulError> {
         let every = self.shared.options.commit_interval;
-        let commits = tokio::spawn(self.shared.committer.clone().run(every));
+        let mut commits = JoinSet::new(); // ends with this function, also when that is dropped
+        commits.spawn(self.shared.committer.clone().run(every));
         let result = self.follow(shutdown).await;
-        commits.abort();
         // What is still running must not outlive the processor. Nothing is left of it after a clean end.
-        self.running.values().for_each(|running| drop(running.stop.send(Stop::Gone)));
+        for running in self.running.values() {
+            let _ = running.stop.send(Stop::Gone); // it may have ended
+        }
         self.actors.shutdown().await;
         result
     }
@@ -159,6 +206,7 @@ impl<M: Machine> StatefulProcessor<M> {
         };
         tokio::pin!(leaving);
         let mut left = false;
+        let mut beat = interval(BEAT);
         loop {
             // The group's next event is waited for to its end: nothing of it may be lost.
             let next = group.next();
@@ -168,6 +216,7 @@ impl<M: Machine> StatefulProcessor<M> {
                     event = &mut next => break event,
                     Some(ended) = self.actors.join_next() => self.ended(ended)?,
                     () = &mut leaving, if !left => left = true,
+                    _ = beat.tick() => self.pulse.iter().for_each(Pulse::beat),
                 }
             };
             match event {

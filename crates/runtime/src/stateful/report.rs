@@ -1,11 +1,9 @@
 //! What a stateful processor tells about itself.
 
+use crate::metrics::{KindLabel, Metrics};
+use prometheus_client::metrics::{counter::Counter, family::Family};
 use starling_engine::coordinator::{Counters, Load};
 use std::collections::BTreeMap;
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
-};
 use tokio::sync::watch;
 
 /// How far a partition is.
@@ -47,17 +45,26 @@ impl PartitionStatus {
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// Counts since the processor was started.
-        #[derive(Debug, Default)]
+        /// Counts since the processor was started; on `/metrics` as `starling_state_log_total`.
+        #[derive(Clone, Debug)]
         pub struct StatefulCounters {
-            $($(#[$doc])* pub $name: AtomicU64,)*
+            $($(#[$doc])* pub $name: Counter,)*
         }
 
         impl StatefulCounters {
+            pub(super) fn registered_with(metrics: &Metrics) -> Self {
+                let family = Family::<KindLabel, Counter>::default();
+                metrics.with_registry(|registry| {
+                    registry.register("state_log", "What happens around the state log", family.clone());
+                });
+                let of = |kind: &str| family.get_or_create_owned(&KindLabel { kind: kind.to_owned() });
+                Self { $($name: of(stringify!($name))),* }
+            }
+
             /// Name and value of each.
             #[must_use]
             pub fn all(&self) -> Vec<(&'static str, u64)> {
-                vec![$((stringify!($name), self.$name.load(Ordering::Relaxed))),*]
+                vec![$((stringify!($name), self.$name.get())),*]
             }
         }
     };
@@ -96,14 +103,14 @@ counters! {
     refused_logs,
 }
 
-pub(super) fn count(counter: &AtomicU64, by: usize) {
-    counter.fetch_add(by as u64, Ordering::Relaxed);
+pub(super) fn count(counter: &Counter, by: usize) {
+    counter.inc_by(by as u64);
 }
 
 /// A handle to what a processor tells. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct StatefulReport {
-    counters: Arc<StatefulCounters>,
+    counters: StatefulCounters,
     partitions: watch::Receiver<BTreeMap<i32, PartitionStatus>>,
     assigned: watch::Receiver<bool>,
 }
@@ -121,7 +128,24 @@ impl StatefulReport {
         self.partitions.clone()
     }
 
-    /// Whether the group has assigned something, be it nothing, and every partition's state is read.
+    /// Partitions with tasks that wait for workers or are with them.
+    #[must_use]
+    pub fn active(&self) -> usize {
+        let is_active = |status: &&PartitionStatus| status.load.outstanding > 0 || status.load.ready > 0;
+        self.partitions.borrow().values().filter(is_active).count()
+    }
+
+    /// Waits until something of it changes; `false` when the processor has ended.
+    pub(super) async fn changed(&mut self) -> bool {
+        tokio::select! {
+            changed = self.partitions.changed() => changed.is_ok(),
+            // Said once; after that only the partitions matter.
+            true = async { self.assigned.changed().await.is_ok() } => true,
+            else => false,
+        }
+    }
+
+    /// Whether the group has answered, be it with no partition at all, and every partition's state is read.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         let read = |status: &PartitionStatus| {
@@ -134,15 +158,15 @@ impl StatefulReport {
 /// The other end of a [`StatefulReport`].
 #[derive(Debug)]
 pub(super) struct Reporter {
-    pub(super) counters: Arc<StatefulCounters>,
+    pub(super) counters: StatefulCounters,
     partitions: watch::Sender<BTreeMap<i32, PartitionStatus>>,
     assigned: watch::Sender<bool>,
 }
 
 impl Reporter {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(metrics: &Metrics) -> Self {
         Self {
-            counters: Arc::default(),
+            counters: StatefulCounters::registered_with(metrics),
             partitions: watch::Sender::new(BTreeMap::new()),
             assigned: watch::Sender::new(false),
         }

@@ -1,6 +1,11 @@
 //! From one input to a step that can be written.
 
-use super::{encode::Encoder, failure::Failure, machine::Machine, report::{StatefulCounters, count}};
+use super::{
+    encode::Encoder,
+    failure::Failure,
+    machine::Machine,
+    report::{StatefulCounters, count},
+};
 use crate::{
     clock::Clock,
     telemetry::{ActiveSpan, Processed},
@@ -71,7 +76,7 @@ impl Prepared {
 pub(super) struct Stepper<M> {
     pub(super) machine: M,
     pub(super) encoder: Arc<Encoder>,
-    pub(super) counters: Arc<StatefulCounters>,
+    pub(super) counters: StatefulCounters,
     pub(super) clock: Clock,
     pub(super) group: Arc<str>,
     pub(super) number: i32,
@@ -112,11 +117,9 @@ impl<M: Machine> Stepper<M> {
             return Ok(prepared);
         }
         let event = match envelope {
-            Err(reason) => Event::Undecodable {
-                at_partition: record.at.partition,
-                at_offset: record.offset,
-                reason,
-            },
+            Err(reason) => {
+                Event::Undecodable { at_partition: record.at.partition, at_offset: record.offset, reason }
+            }
             Ok(envelope) => {
                 let right = partition_of(envelope.intent_id.as_str(), self.partitions);
                 if right != self.number {

@@ -61,7 +61,9 @@ async fn read_state<M: Machine>(
     let hint = shared.bus.committed(&shared.options.group, state).await?.map(|committed| committed.offset);
     if let Some(hint) = hint.filter(|hint| (0..epoch).contains(hint)) {
         match replay(shared, number, state, takeover.clone().appended(epoch), StartAt::Offset(hint)).await {
-            Err(Failure::Refused(refusal @ (Refusal::NoBeginning { .. } | Refusal::StaleBeginning { .. }))) => {
+            Err(Failure::Refused(
+                refusal @ (Refusal::NoBeginning { .. } | Refusal::StaleBeginning { .. }),
+            )) => {
                 tracing::warn!(partition = number, hint, %refusal, "no snapshot at the hint: reading from the start");
             }
             Err(Failure::Uncertain(reason)) => {

@@ -8,7 +8,7 @@ pub use spans::{ActiveSpan, Processed, Spans};
 pub use trace_context::TraceContext;
 
 use crate::settings::{LogFormat, TelemetrySettings};
-use opentelemetry_sdk::trace::SdkTracerProvider;
+use opentelemetry_sdk::trace::{SdkTracerProvider, SpanProcessor};
 use std::{io::IsTerminal as _, time::Duration};
 use tracing_subscriber::{EnvFilter, fmt::format::FmtSpan};
 
@@ -70,10 +70,10 @@ impl TelemetryGuard {
         Self { spans: Spans::off(), provider: None, patience: Duration::ZERO }
     }
 
-    /// Spans recorded into `provider`, for those who bring their own exporter.
-    pub fn with_provider(provider: SdkTracerProvider, patience: Duration) -> Self {
-        let spans = Spans::recorded_by(sdk::Tracer::of(&provider));
-        Self { spans, provider: Some(provider), patience }
+    /// Spans that go to a processor of the caller's, such as one that collects them for a test.
+    pub fn exporting_to(processor: impl SpanProcessor + 'static, patience: Duration) -> Self {
+        let provider = sdk::provider_with(processor);
+        Self { spans: Spans::recorded_by(sdk::Tracer::of(&provider)), provider: Some(provider), patience }
     }
 
     /// Starts spans.

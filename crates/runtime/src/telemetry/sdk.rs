@@ -18,7 +18,7 @@ use opentelemetry_sdk::{
     Resource,
     trace::{
         BatchConfigBuilder, BatchSpanProcessor, IdGenerator, RandomIdGenerator, Sampler, SdkTracer,
-        SdkTracerProvider,
+        SdkTracerProvider, SpanProcessor,
     },
 };
 use std::{borrow::Cow, cell::Cell, time::Duration};
@@ -79,6 +79,15 @@ pub(super) fn provider(export: &Export) -> Result<SdkTracerProvider, ExporterBui
         .with_id_generator(ChosenIds::default())
         .with_resource(resource)
         .build())
+}
+
+/// A provider that records everything and hands it to `processor`.
+pub(super) fn provider_with(processor: impl SpanProcessor + 'static) -> SdkTracerProvider {
+    SdkTracerProvider::builder()
+        .with_span_processor(processor)
+        .with_sampler(Sampler::ParentBased(Box::new(Sampler::AlwaysOn)))
+        .with_id_generator(ChosenIds::default())
+        .build()
 }
 
 impl Tracer {

@@ -1,7 +1,6 @@
 //! What is decided, once.
 
 use crate::world::{MAX_RECORD, PARTITIONS, World, eventually};
-use starling_bus::Bus as _;
 use starling_protocol::Topic;
 use starling_runtime::stateful::StatefulOptions;
 use std::sync::atomic::Ordering;
@@ -63,13 +62,15 @@ async fn what_cannot_be_read_or_lies_in_the_wrong_partition_is_a_dead_letter() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn batches_are_cut_by_size() {
+async fn batches_are_cut_by_size_and_queues_are_bounded() {
     let world = World::new().await;
     let intent = world.intent(0, 0);
     for _ in 0..400 {
         world.input(&intent, "").await;
     }
-    let running = world.start().await;
+    // Far more waits than may be in hand: reading pauses and goes on.
+    let options = StatefulOptions { queue_records: 90, queue_bytes: 9_000, ..world.options() };
+    let running = world.start_with(options).await;
     world.counted(&intent, 400).await;
     for record in world.records(&Topic::State, 0).await {
         assert!(record.value().len() <= MAX_RECORD);

@@ -1,9 +1,12 @@
 //! What is performed, at least once.
 
-use crate::world::{World, eventually};
-use starling_bus::{Bus as _, SendFault};
-use starling_protocol::Topic;
+use crate::world::{PARTITIONS, STUBBORN, World, eventually};
+use starling_bus::SendFault;
 use starling_protocol::state::StateRecord;
+use starling_protocol::topic::partition_of;
+use starling_protocol::{IntentId, Topic};
+use starling_runtime::stateful::StatefulOptions;
+use std::time::Duration;
 
 #[tokio::test(start_paused = true)]
 async fn undone_effects_are_performed_again_with_the_same_bytes() {
@@ -108,5 +111,44 @@ async fn what_never_fits_fails_its_intent_and_nothing_else() {
         assert!(said.iter().any(|s| s == "refused") && said.iter().any(|s| s == "1"), "{words}: {said:?}");
     }
     assert_eq!(running.count("given_up"), 0);
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_input_of_which_nothing_ever_fits_is_a_dead_letter_and_the_next_one_is_served() {
+    let world = World::new().await;
+    let running = world.start().await;
+    let stubborn = IntentId::from_string(STUBBORN);
+    let partition = partition_of(STUBBORN, PARTITIONS);
+    let other = world.intent(partition, 0);
+    world.input(&other, "").await;
+    world.input(&stubborn, "fat entity").await;
+    world.input(&other, "").await;
+    world.counted(&other, 2).await;
+    eventually("it is a dead letter", async || world.records(&Topic::Dlq, partition).await.len() == 1).await;
+    assert!(world.said(&stubborn).await.is_empty());
+    assert_eq!(running.count("given_up"), 1, "one new epoch, not one after the other");
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_new_is_decided_while_too_many_effects_are_under_way() {
+    let world = World::new().await;
+    let (intent, outcomes) = (world.intent(0, 0), world.at(&Topic::Outcomes, 0));
+    let options = StatefulOptions { max_effects: 3, max_batch: 2, ..world.options() };
+    let running = world.start_with(options).await;
+    (0..50).for_each(|_| world.faults().on_send(&outcomes, SendFault::Delayed));
+    for _ in 0..50 {
+        world.input(&intent, "").await;
+    }
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert!(running.count("inputs") <= 5, "{}", running.count("inputs"));
+    eventually("all are released", async || {
+        world.faults().release(&outcomes);
+        running.count("inputs") == 50
+    })
+    .await;
+    world.faults().release(&outcomes);
+    world.counted(&intent, 50).await;
     running.stop().await;
 }

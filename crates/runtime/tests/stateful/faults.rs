@@ -1,7 +1,7 @@
 //! What becomes of appends that do not go as they should.
 
 use crate::world::{World, eventually};
-use starling_bus::{Bus as _, OutRecord, SendFault};
+use starling_bus::{OutRecord, SendFault};
 use starling_protocol::state::{EpochStart, StateRecord};
 use starling_protocol::{Timestamp, Topic};
 use starling_runtime::stateful::{PartitionPhase, StatefulError, StatefulOptions};
@@ -11,9 +11,16 @@ async fn whatever_becomes_of_an_append_every_input_is_decided_once() {
     use SendFault::{
         Delayed, NotSent, Refused, Twice, UnknownLandsLater, UnknownNotWritten, UnknownWritten, WithoutOffset,
     };
-    for fault in
-        [UnknownWritten, UnknownNotWritten, UnknownLandsLater, WithoutOffset, Twice, NotSent, Refused, Delayed]
-    {
+    for fault in [
+        UnknownWritten,
+        UnknownNotWritten,
+        UnknownLandsLater,
+        WithoutOffset,
+        Twice,
+        NotSent,
+        Refused,
+        Delayed,
+    ] {
         let world = World::new().await;
         let (intent, state) = (world.intent(0, 0), world.at(&Topic::State, 0));
         let running = world.start().await;

@@ -5,5 +5,6 @@
 mod decisions;
 mod effects;
 mod faults;
+mod on_kafka;
 mod takeovers;
 mod world;

@@ -1,7 +1,7 @@
 //! Snapshots, trimming, and beginning again from them.
 
 use crate::world::{World, eventually};
-use starling_bus::{Bus as _, SendFault};
+use starling_bus::SendFault;
 use starling_protocol::Topic;
 use starling_runtime::stateful::StatefulOptions;
 

@@ -25,6 +25,8 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) const PARTITIONS: i32 = 4;
+/// The machine makes too large an entity of this intent, whatever it is told.
+pub(crate) const STUBBORN: &str = "stubborn";
 pub(crate) const MAX_RECORD: usize = 20_000;
 
 /// Counts the inputs of each intent and says each count to the outcomes. It does not recognise
@@ -104,7 +106,11 @@ impl Machine for Counter {
             }
             Event::EffectRefused { intent_id, .. } => {
                 let (count, timer) = self.get(&intent_id);
-                self.set(&intent_id, count, timer, 0);
+                if intent_id.as_str() == STUBBORN {
+                    self.set(&intent_id, count, timer, MAX_RECORD);
+                } else {
+                    self.set(&intent_id, count, timer, 0);
+                }
                 vec![say(&intent_id, "refused", "")]
             }
             Event::Undecodable { at_partition, at_offset, reason } => {
@@ -114,11 +120,13 @@ impl Machine for Counter {
                 let due = |e: &Entity| matches!(e, Entity::Cancelled(e) if e.forget_at <= now);
                 let due: Vec<IntentId> =
                     self.entities.values().filter(|e| due(e)).map(|e| e.key().intent_id).collect();
-                due.iter().map(|intent| {
-                    let (count, _) = self.get(intent);
-                    self.set(intent, count, Timestamp::MAX, 0);
-                    say(intent, "time", "")
-                }).collect()
+                due.iter()
+                    .map(|intent| {
+                        let (count, _) = self.get(intent);
+                        self.set(intent, count, Timestamp::MAX, 0);
+                        say(intent, "time", "")
+                    })
+                    .collect()
             }
             Event::Fleet(_) => Vec::new(),
         }
@@ -155,7 +163,8 @@ impl Machine for Counter {
 }
 
 pub(crate) struct World {
-    pub(crate) bus: Arc<MemoryBus>,
+    pub(crate) bus: Arc<dyn Bus>,
+    memory: Option<MemoryFaults>,
     pub(crate) codec: Codec,
     names: TopicNames,
     /// Milliseconds that the clock is ahead.
@@ -201,23 +210,27 @@ pub(crate) async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool)
 impl World {
     pub(crate) async fn new() -> Self {
         let bus = MemoryBus::new(MemoryOptions::default());
-        let names = TopicNames::new("t");
-        let topics: Vec<TopicSpec> = Topic::all()
-            .iter()
-            .map(|topic| TopicSpec {
-                name: names.name(topic),
-                partitions: PARTITIONS,
-                replication: -1,
-                settings: BTreeMap::from([("retention.ms".to_owned(), "-1".to_owned())]),
-            })
-            .collect();
-        bus.create_topics(&topics).await.unwrap();
-        let (ahead, began) = (Arc::default(), Instant::now());
-        Self { bus, codec: Codec::default(), names, ahead, began }
+        let faults = bus.faults();
+        Self { memory: Some(faults), ..Self::on(bus, "t").await }
     }
 
-    pub(crate) fn faults(&self) -> MemoryFaults {
-        self.bus.faults()
+    /// On any bus, with topics of its own.
+    pub(crate) async fn on(bus: Arc<dyn Bus>, prefix: &str) -> Self {
+        let names = TopicNames::new(prefix);
+        let spec = |topic: &Topic| TopicSpec {
+            name: names.name(topic),
+            partitions: PARTITIONS,
+            replication: -1,
+            settings: BTreeMap::from([("retention.ms".to_owned(), "-1".to_owned())]),
+        };
+        let topics: Vec<TopicSpec> = Topic::all().iter().map(spec).collect();
+        bus.create_topics(&topics).await.unwrap();
+        let (ahead, began) = (Arc::default(), Instant::now());
+        Self { bus, memory: None, codec: Codec::default(), names, ahead, began }
+    }
+
+    pub(crate) fn faults(&self) -> &MemoryFaults {
+        self.memory.as_ref().expect("only the memory bus has faults on demand")
     }
 
     pub(crate) fn at(&self, topic: &Topic, partition: i32) -> PartitionId {
@@ -230,9 +243,7 @@ impl World {
 
     fn clock(&self) -> Clock {
         let (ahead, began) = (self.ahead.clone(), self.began);
-        Clock::of(move || {
-            Timestamp(1_000_000 + ahead.load(Ordering::Relaxed)).plus(began.elapsed())
-        })
+        Clock::of(move || Timestamp(1_000_000 + ahead.load(Ordering::Relaxed)).plus(began.elapsed()))
     }
 
     pub(crate) fn options(&self) -> StatefulOptions {
@@ -240,7 +251,7 @@ impl World {
             max_record: MAX_RECORD,
             epoch_backoff_min: Duration::from_millis(20),
             append_timeout: Duration::from_secs(2),
-            ..StatefulOptions::new("t.coordinator")
+            ..StatefulOptions::new(self.names.group("coordinator"))
         }
     }
 
@@ -295,6 +306,11 @@ impl World {
             payload: Some(payload.into()),
         };
         self.bus.send(record).await.unwrap();
+    }
+
+    /// Next offset of a partition.
+    pub(crate) async fn end(&self, topic: &Topic, partition: i32) -> i64 {
+        self.bus.watermarks(&self.at(topic, partition)).await.unwrap().high
     }
 
     pub(crate) async fn records(&self, topic: &Topic, partition: i32) -> Vec<InRecord> {

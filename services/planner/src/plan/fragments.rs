@@ -80,7 +80,7 @@ impl<'a> Fragments<'a> {
         self.seq = self.seq.saturating_add(1);
         self.waiting_bytes = 0;
         // The record counts as done only when this is acknowledged; there is nothing to wait for here.
-        let _ = self.outbox.emit(fragment_envelope(self.request, fragment, now));
+        drop(self.outbox.emit(fragment_envelope(self.request, fragment, now)));
     }
 }
 

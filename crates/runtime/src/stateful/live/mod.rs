@@ -1,26 +1,28 @@
 //! The life of an owner: inputs in, one append in flight, effects out.
 
+mod append;
+mod timing;
+
 use super::{
     failure::Failure,
     feed::{FeedEvent, Tap, size_of},
     machine::Machine,
     partition::{Shared, Stop},
     performer::{Performed, Performer, Resend},
-    report::{PartitionPhase, PartitionStatus, count},
+    report::count,
     stepper::{Input, Prepared, Received, Stepper},
-    takeover::{Taken, decode, encode, next_record},
+    takeover::Taken,
 };
 use crate::telemetry::ActiveSpan;
-use futures::{FutureExt as _, future::BoxFuture};
-use starling_bus::{Delivered, InRecord, OutRecord, PartitionId, SendError, StartAt};
-use starling_engine::coordinator::{Event, FleetView};
-use starling_engine::statelog::{Batch, Observed, Owner, Placed};
-use starling_protocol::Timestamp;
+use futures::future::BoxFuture;
+use starling_bus::{Delivered, InRecord, OutRecord, PartitionId};
+use starling_engine::coordinator::{Counters, Event, FleetView};
+use starling_engine::statelog::{Batch, Owner};
 use starling_protocol::state::{SnapshotChunk, StateRecord};
 use std::{collections::VecDeque, time::Duration};
 use tokio::{
     sync::watch,
-    time::{Instant, sleep_until, timeout},
+    time::{Instant, sleep_until},
 };
 
 /// The least time between two ticks from which nothing followed, should a machine ask for one again at once.
@@ -56,6 +58,9 @@ pub(super) struct Live<'a, M> {
     last_decision: Instant,
     tick_not_before: Option<Instant>,
     last_report: Instant,
+    /// Something has happened since.
+    report_due: bool,
+    told: Counters,
     /// When everything has to be finished, once the partition is being given back.
     stop_by: Option<Instant>,
 }
@@ -124,6 +129,8 @@ impl<'a, M: Machine> Live<'a, M> {
             last_decision: Instant::now(),
             tick_not_before: None,
             last_report: Instant::now(),
+            report_due: true,
+            told: Counters::default(),
             stop_by: None,
         }
     }
@@ -133,6 +140,9 @@ impl<'a, M: Machine> Live<'a, M> {
         self.report();
         loop {
             self.append_next()?;
+            if self.report_due && self.last_report.elapsed() >= REPORT_PAUSE {
+                self.report();
+            }
             if self.is_finished() {
                 return Ok(());
             }
@@ -217,7 +227,9 @@ impl<'a, M: Machine> Live<'a, M> {
 
     /// Steps what waits, as far as it goes into one record.
     fn fill(&mut self, batch: &mut Batch, along: &mut Vec<Along>) -> Result<(), Failure> {
-        while self.has_room() && let Some(event) = self.inbox.try_next() {
+        while self.has_room()
+            && let Some(event) = self.inbox.try_next()
+        {
             self.received(Some(event))?;
         }
         if let Some(prepared) = self.carry.take() {
@@ -282,122 +294,8 @@ impl<'a, M: Machine> Live<'a, M> {
             }
             Err(step) => {
                 let step = *step;
-                self.carry =
-                    Some(Prepared { step, sends, notices, span, received, settles, dead_letters });
+                self.carry = Some(Prepared { step, sends, notices, span, received, settles, dead_letters });
             }
-        }
-    }
-
-    fn append(&mut self, record: StateRecord, along: Vec<Along>) -> Result<(), Failure> {
-        let payload = encode(self.shared, &record)?;
-        let bytes = payload.len();
-        let record_out =
-            OutRecord { to: self.state.clone(), key: None, headers: Vec::new(), payload: Some(payload.into()) };
-        let delivery = self.shared.bus.send(record_out);
-        let limit = self.shared.options.append_timeout;
-        let delivery = timeout(limit, delivery).map(|result| match result {
-            Ok(Ok(delivered)) => Ok(delivered),
-            Ok(Err(error @ SendError::Refused { .. })) => {
-                tracing::error!(%error, "the state log does not take records that the settings allow");
-                Err(Failure::Uncertain(error.to_string()))
-            }
-            Ok(Err(error)) => Err(Failure::Uncertain(error.to_string())),
-            Err(_) => Err(Failure::Uncertain("an append was not answered in time".into())),
-        });
-        self.appending = Some(Appending { record, delivery: delivery.boxed(), bytes, along });
-        Ok(())
-    }
-
-    /// The record under way was acknowledged. Whether it counts is for the log to say.
-    async fn appended(&mut self, delivered: Delivered) -> Result<(), Failure> {
-        let Some(Appending { record, bytes, along, .. }) = self.appending.take() else { return Ok(()) };
-        let Some(offset) = delivered.offset else {
-            return Err(Failure::Uncertain("the broker did not say where the record lies".into()));
-        };
-        match self.owner.placed(offset) {
-            Placed::Next => {}
-            Placed::Later { from } => self.read_between(from, offset).await?,
-            Placed::Impossible => {
-                return Err(Failure::Uncertain(format!("a record was acknowledged at offset {offset}, in the past")));
-            }
-        }
-        match self.owner.observe(offset, record)? {
-            Observed::Decision { .. } => self.confirmed(bytes, along),
-            Observed::SnapshotPart => {}
-            Observed::Snapshot => self.snapshot_confirmed(),
-            Observed::Epoch | Observed::Base(_) | Observed::Ignored(_) => return Err(Failure::Fenced),
-        }
-        Ok(())
-    }
-
-    /// Others have written to the log: judges what they wrote, up to the own record.
-    async fn read_between(&mut self, from: i64, own: i64) -> Result<(), Failure> {
-        let mut tap = self.shared.logs.tap(self.state.clone(), StartAt::Offset(from)).await?;
-        loop {
-            let record = next_record(self.shared, &mut tap, own).await?;
-            if record.offset >= own {
-                return Ok(());
-            }
-            self.owner.observe(record.offset, decode(self.shared, &record)?)?;
-        }
-    }
-
-    fn confirmed(&mut self, bytes: usize, along: Vec<Along>) {
-        let counters = &self.shared.reporter.counters;
-        let seq = self.owner.position().seq;
-        count(&counters.decisions, 1);
-        count(&counters.decision_bytes, bytes);
-        let mut spans = Vec::new();
-        for Along { sends, notices, _span, received, dead_letters } in along {
-            spans.extend(sends);
-            notices.into_iter().for_each(|notice| drop(self.shared.bus.send(notice)));
-            count(&counters.dead_letters, dead_letters);
-            if let Some(received) = received {
-                count(&counters.inputs, 1);
-                self.shared.metrics.decision_seconds.observe(received.elapsed().as_secs_f64());
-            }
-        }
-        let spans = spans.into_iter().chain(std::iter::repeat_with(|| None));
-        for (effect, span) in self.owner.effects_of(seq).iter().zip(spans) {
-            self.performer.perform(seq, effect, span);
-        }
-        self.last_decision = Instant::now();
-        self.since_snapshot.0 += 1;
-        self.since_snapshot.1 += bytes;
-        if let Some(next) = self.owner.position().next_input {
-            self.shared.committer.note(&self.shared.inbox(self.stepper.number), next);
-        }
-        if self.snapshot_is_due() && self.carry.is_none() && self.stop_by.is_none() {
-            let entities = self.stepper.machine.entities();
-            let limit = self.shared.options.max_record;
-            self.chunks = self.owner.snapshot(entities, self.start_input, limit).into();
-        }
-        if self.last_report.elapsed() >= REPORT_PAUSE {
-            self.report();
-        }
-    }
-
-    // ---- snapshots ----
-
-    fn snapshot_is_due(&self) -> bool {
-        let (decisions, bytes) = self.since_snapshot;
-        decisions >= self.shared.options.snapshot_decisions || bytes >= self.shared.options.snapshot_bytes
-    }
-
-    fn snapshot_confirmed(&mut self) {
-        self.since_snapshot = (0, 0);
-        count(&self.shared.reporter.counters.snapshots, 1);
-        if let Some(hint) = self.owner.last_snapshot() {
-            self.shared.committer.note(&self.state, hint);
-        }
-        if let Some(offset) = self.owner.trim_to() {
-            let (bus, state) = (self.shared.bus.clone(), self.state.clone());
-            // Trimming what an owner has confirmed is right whoever owns the partition by then.
-            tokio::spawn(async move {
-                if let Err(error) = bus.trim(&state, offset).await {
-                    tracing::warn!(%error, %state, offset, "the state log was not trimmed");
-                }
-            });
         }
     }
 
@@ -429,67 +327,6 @@ impl<'a, M: Machine> Live<'a, M> {
         self.owner.has_unmarked_effects()
             && (self.last_decision.elapsed() >= self.shared.options.idle_mark
                 || (self.stop_by.is_some() && self.performer.len() == 0))
-    }
-
-    // ---- time ----
-
-    fn tick_is_due(&self) -> bool {
-        self.caught_up
-            && self.tick_not_before.is_none_or(|not_before| Instant::now() >= not_before)
-            && self.stepper.machine.next_timer().is_some_and(|timer| timer <= self.time())
-    }
-
-    fn time(&self) -> Timestamp {
-        self.stepper.now.max(self.shared.clock.now())
-    }
-
-    /// When there will be something to append, if nothing else happens.
-    fn wake_at(&self) -> Option<Instant> {
-        if self.stop_by.is_some() || self.appending.is_some() {
-            return self.stop_by;
-        }
-        let mark = self
-            .owner
-            .has_unmarked_effects()
-            .then(|| self.last_decision + self.shared.options.idle_mark);
-        let may_decide = self.caught_up && self.performer.len() < self.shared.options.max_effects;
-        let timer = self.stepper.machine.next_timer().filter(|_| may_decide).map(|timer| {
-            // A timer may be years away; nothing sleeps that long.
-            let at = Instant::now() + timer.since(self.time()).min(Duration::from_secs(3600));
-            self.tick_not_before.map_or(at, |not_before| at.max(not_before))
-        });
-        mark.into_iter().chain(timer).min()
-    }
-
-    // ---- giving back ----
-
-    /// No more is taken; what was stepped or waits is left to the next owner.
-    fn give_back(&mut self) {
-        // Committing and acknowledging take some of the time, too.
-        self.stop_by = Some(Instant::now() + self.shared.options.revoke_timeout.mul_f64(0.7));
-        self.waiting.clear();
-        self.carry = None;
-        self.chunks.clear();
-    }
-
-    fn is_finished(&self) -> bool {
-        let Some(stop_by) = self.stop_by else { return false };
-        let all_done =
-            self.appending.is_none() && self.performer.len() == 0 && !self.owner.has_unmarked_effects();
-        all_done || Instant::now() >= stop_by
-    }
-
-    fn report(&mut self) {
-        self.last_report = Instant::now();
-        let phase = if self.caught_up { PartitionPhase::Live } else { PartitionPhase::CatchingUp };
-        let status = PartitionStatus {
-            phase,
-            seq: self.owner.position().seq,
-            effects_outstanding: self.owner.effects_outstanding(),
-            load: self.stepper.machine.load(),
-            counters: self.stepper.machine.counters(),
-        };
-        self.shared.reporter.status(self.stepper.number, status);
     }
 }
 

@@ -1,0 +1,48 @@
+//! That each question to a model is counted, however it ends.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use futures::StreamExt as _;
+use starling_llm::{ChatRequest, Format, Message, Model, ModelErrorKind, Purpose, Speaker};
+use starling_runtime::{Metrics, telemetry::Spans};
+use starling_service::{
+    TracedModel,
+    testing::{Answer, ScriptedModel},
+};
+use std::{sync::Arc, time::Duration};
+use tokio::time::Instant;
+
+fn request(purpose: Purpose) -> ChatRequest {
+    ChatRequest {
+        purpose,
+        messages: vec![Message { speaker: Speaker::User, text: "x".into() }],
+        format: Format::Text,
+        max_tokens: None,
+        temperature: None,
+        deadline: Instant::now() + Duration::from_secs(5),
+        traceparent: Some("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".into()),
+    }
+}
+
+#[tokio::test]
+async fn replies_streams_failures_and_abandoned_calls_are_counted() {
+    let script = ScriptedModel::new(|request| match request.purpose {
+        Purpose::Judge => Answer::Fail(ModelErrorKind::Server),
+        Purpose::Synthesize => Answer::Hang,
+        _ => Answer::Say("fine".into()),
+    });
+    let metrics = Arc::new(Metrics::new());
+    let model = TracedModel::new(script.clone(), Spans::off(), metrics.clone());
+    model.chat(request(Purpose::Work)).await.unwrap();
+    model.chat(request(Purpose::Judge)).await.unwrap_err();
+    assert_eq!(model.stream(request(Purpose::Plan)).await.unwrap().count().await, 2);
+    let hanging = model.chat(request(Purpose::Synthesize));
+    tokio::time::timeout(Duration::from_millis(10), hanging).await.unwrap_err();
+
+    let text = metrics.encode();
+    for purpose in ["work", "judge", "plan", "synthesize"] {
+        let line = format!("starling_model_calls_total{{model=\"scripted\",purpose=\"{purpose}\"}} 1");
+        assert!(text.contains(&line), "{line}\n{text}");
+    }
+    // Nothing is recorded, so what came is passed on.
+    assert_eq!(script.asked()[0].traceparent, request(Purpose::Work).traceparent);
+}
