@@ -30,7 +30,12 @@ async fn main() {
     };
     let stamp = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos();
     let topic: Arc<str> = format!("hop-{stamp}").into();
-    let spec = TopicSpec { name: topic.to_string(), partitions: PARTITIONS, replication: 1, settings: BTreeMap::new() };
+    let spec = TopicSpec {
+        name: topic.to_string(),
+        partitions: PARTITIONS,
+        replication: 1,
+        settings: BTreeMap::new(),
+    };
     bus.create_topics(&[spec]).await.unwrap();
     let member = bus
         .join(GroupConfig {
@@ -68,7 +73,10 @@ async fn main() {
     for offset in 0..500 {
         let started = Instant::now();
         let at = PartitionId { topic: topic.clone(), partition: 0 };
-        member.commit(vec![CommitOffset { at, offset: offset % 100, metadata: "m".repeat(200) }]).await.unwrap();
+        member
+            .commit(vec![CommitOffset { at, offset: offset % 100, metadata: "m".repeat(200) }])
+            .await
+            .unwrap();
         commits.push(started.elapsed());
     }
     print_times("commit", commits);
@@ -84,7 +92,9 @@ async fn main() {
     let mut reads = Vec::new();
     for n in 0..200 {
         let started = Instant::now();
-        let at: Vec<_> = (0..PARTITIONS).map(|partition| (PartitionId { topic: topic.clone(), partition }, n % 100)).collect();
+        let at: Vec<_> = (0..PARTITIONS)
+            .map(|partition| (PartitionId { topic: topic.clone(), partition }, n % 100))
+            .collect();
         bus.read(&at).await.into_iter().for_each(|record| drop(record.unwrap()));
         reads.push(started.elapsed());
     }

@@ -4,7 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use starling_bus::{
-    Bus, Deliver, GroupConfig, GroupEvent, GroupProtocol, KafkaBus, KafkaOptions, OutRecord, PartitionId, TopicSpec,
+    Bus, Deliver, GroupConfig, GroupEvent, GroupProtocol, KafkaBus, KafkaOptions, OutRecord, PartitionId,
+    TopicSpec,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -33,7 +34,12 @@ async fn main() {
     let bus = KafkaBus::new(KafkaOptions { group_protocol, ..KafkaOptions::new(brokers) }).unwrap();
     let stamp = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos();
     let topic: Arc<str> = format!("members-{stamp}").into();
-    let spec = TopicSpec { name: topic.to_string(), partitions: PARTITIONS, replication: 1, settings: BTreeMap::new() };
+    let spec = TopicSpec {
+        name: topic.to_string(),
+        partitions: PARTITIONS,
+        replication: 1,
+        settings: BTreeMap::new(),
+    };
     bus.create_topics(&[spec]).await.unwrap();
     print_memory("before");
     let started = Instant::now();
@@ -61,7 +67,9 @@ async fn main() {
                         seen.owned.entry(number).or_default().extend(list.iter().map(|one| one.at.partition));
                     }
                     GroupEvent::Revoked(list, acknowledge) => {
-                        list.iter().for_each(|at| assert!(seen.owned.entry(number).or_default().remove(&at.partition)));
+                        list.iter().for_each(|at| {
+                            assert!(seen.owned.entry(number).or_default().remove(&at.partition))
+                        });
                         acknowledge.acknowledge();
                     }
                     GroupEvent::Record(_) => {
@@ -96,7 +104,11 @@ async fn main() {
         assert!(sending.elapsed() < Duration::from_secs(30), "records are missing");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    println!("{PARTITIONS} records reached {} members in {:?}", seen.lock().unwrap().worked.len(), sending.elapsed());
+    println!(
+        "{PARTITIONS} records reached {} members in {:?}",
+        seen.lock().unwrap().worked.len(),
+        sending.elapsed()
+    );
     let leaving = Instant::now();
     futures::future::join_all(all.iter().map(|member| member.leave(Duration::from_secs(20)))).await;
     println!("all left after {:?}", leaving.elapsed());

@@ -116,7 +116,10 @@ async fn an_expired_session_is_fenced_then_lost_then_a_member_again() {
     let id = bus.faults().members("g")[0];
     bus.faults().expire("g", id);
     let heir = bus.join(group("g")).await.unwrap();
-    assert!(matches!(heir.next().await, GroupEvent::Assigned(all) if all.len() == 2), "nobody waits for the zombie");
+    assert!(
+        matches!(heir.next().await, GroupEvent::Assigned(all) if all.len() == 2),
+        "nobody waits for the zombie"
+    );
     heir.commit(commit_of(&at, 0)).await.unwrap();
     assert!(matches!(zombie.commit(commit_of(&at, 0)).await, Err(CommitError::Fenced(_))));
     assert!(matches!(zombie.next().await, GroupEvent::Lost(all) if all.len() == 2));
@@ -230,5 +233,9 @@ async fn the_record_limit_can_shrink() {
     bus.faults().set_max_record_bytes(10);
     assert!(matches!(bus.send(record(&at, "a")).await, Err(SendError::Refused { .. })));
     let settings = BTreeMap::new();
-    assert!(bus.create_topics(&[TopicSpec { name: "none".into(), partitions: 0, replication: 1, settings }]).await.is_err());
+    assert!(
+        bus.create_topics(&[TopicSpec { name: "none".into(), partitions: 0, replication: 1, settings }])
+            .await
+            .is_err()
+    );
 }

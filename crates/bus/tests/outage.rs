@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use starling_bus::{
-    Bus, Deliver, GroupConfig, GroupConsumer, GroupEvent, KafkaBus, KafkaOptions, OutRecord, PartitionId, ReadError,
-    SendError, TopicSpec,
+    Bus, Deliver, GroupConfig, GroupConsumer, GroupEvent, KafkaBus, KafkaOptions, OutRecord, PartitionId,
+    ReadError, SendError, TopicSpec,
 };
 use std::{
     collections::BTreeMap,
@@ -71,7 +71,8 @@ async fn an_outage_is_bounded_everywhere_and_passes() {
         revoke_timeout: Duration::from_secs(1),
         queue_records: 100,
     };
-    let (stays, leaves) = (bus.join(config("stays")).await.unwrap(), bus.join(config("leaves")).await.unwrap());
+    let (stays, leaves) =
+        (bus.join(config("stays")).await.unwrap(), bus.join(config("leaves")).await.unwrap());
     let at = PartitionId::new("t", 0);
     bus.send(record(&at)).await.unwrap();
     next_record(&stays).await;

@@ -1,5 +1,7 @@
 //! The offset tracker, through its public door.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 use proptest::prelude::*;
 use starling_engine::offsets::{Commit, MAX_METADATA_BYTES, OffsetTracker, Restored, Taken};
 use std::collections::BTreeSet;

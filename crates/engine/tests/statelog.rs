@@ -1,6 +1,8 @@
 //! Ownership of the state log: whatever two owners believe and whatever becomes of their appends, all
 //! readers accept the same decisions, and no effect is lost.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 use proptest::prelude::*;
 use starling_engine::statelog::{
     Batch, Ignored, LogFold, Observed, Owner, Placed, Refusal, Replayed, Step, Takeover, upper_bound,

@@ -175,9 +175,9 @@ fn decode(codec: &Codec, record: Result<InRecord, ReadError>) -> Result<Loaded, 
         ReadError::Retry(what) => ContentError::Retry(what),
     })?;
     let value = record.value();
-    let envelope = codec.decode::<Envelope>(value).map_err(|error| {
-        ContentError::Mismatch(format!("{}@{}: {error}", record.at, record.offset))
-    })?;
+    let envelope = codec
+        .decode::<Envelope>(value)
+        .map_err(|error| ContentError::Mismatch(format!("{}@{}: {error}", record.at, record.offset)))?;
     Ok(Loaded {
         envelope: Arc::new(envelope),
         digest: Some(content_digest(value).into()),
@@ -195,9 +195,9 @@ fn check(at: &RecordRef, loaded: &Loaded) -> Result<Arc<Envelope>, ContentError>
         )));
     }
     match &loaded.digest {
-        Some(digest) if !at.digest.is_empty() && **digest != *at.digest => Err(ContentError::Mismatch(
-            format!("{} has digest {digest}, expected {}", name(at), at.digest),
-        )),
+        Some(digest) if !at.digest.is_empty() && **digest != *at.digest => {
+            Err(ContentError::Mismatch(format!("{} has digest {digest}, expected {}", name(at), at.digest)))
+        }
         _ => Ok(loaded.envelope.clone()),
     }
 }

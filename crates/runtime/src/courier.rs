@@ -173,9 +173,16 @@ impl Courier {
     }
 
     /// Something that others may refer to was written: a reader in this process need not fetch it.
-    pub(crate) fn delivered(&self, to: &PartitionId, delivered: Delivered, envelope: Arc<Envelope>, bytes: usize) {
+    pub(crate) fn delivered(
+        &self,
+        to: &PartitionId,
+        delivered: Delivered,
+        envelope: Arc<Envelope>,
+        bytes: usize,
+    ) {
         self.count_sent(to);
-        let is_referred_to = matches!(envelope.body, Body::TaskResult(_) | Body::Intent(_) | Body::TaskTurn(_));
+        let is_referred_to =
+            matches!(envelope.body, Body::TaskResult(_) | Body::Intent(_) | Body::TaskTurn(_));
         if let (true, Some(offset)) = (is_referred_to, delivered.offset) {
             self.content.remember(to.clone(), offset, envelope, bytes);
         }

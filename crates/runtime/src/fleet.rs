@@ -4,24 +4,27 @@ use crate::clock::Clock;
 use bytes::Bytes;
 use starling_bus::{Bus, BusError, LogReader, OutRecord, PartitionId, ReaderEvent, StartAt};
 use starling_engine::coordinator::FleetView;
-use starling_protocol::{Codec, fleet::FleetBeat};
+use starling_protocol::{Codec, Timestamp, fleet::FleetBeat};
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicI32, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 use tokio::{
     sync::{Notify, watch},
-    time::{Instant, MissedTickBehavior, interval},
+    time::{Instant, MissedTickBehavior, interval, sleep},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 /// How many beats before the end of the topic are read at the start: enough for the last seconds of a
 /// thousand processes.
 const LOOK_BACK: i64 = 4_000;
+
+/// A process speaks no more often than this, however often something changes.
+const SHORTEST_SILENCE: Duration = Duration::from_millis(20);
 
 /// Bounds of the fleet's conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +51,11 @@ pub struct Fleet {
     clock: Clock,
     stop: CancellationToken,
     speakers: TaskTracker,
+    heard: Arc<OnceLock<Heard>>,
+}
+
+#[derive(Debug)]
+struct Heard {
     view: watch::Receiver<FleetView>,
     beats: watch::Receiver<Arc<Vec<FleetBeat>>>,
 }
@@ -67,47 +75,47 @@ struct Said {
 }
 
 impl Fleet {
-    /// Follows the fleet topic until `stop`.
-    ///
-    /// # Errors
-    /// The topic is missing, or the broker is unreachable.
-    pub async fn follow(
+    /// Takes part in the fleet's conversation until `stop`. Begins to listen only when somebody wants to
+    /// know: if every one of a hundred workers heard all the others, that alone would be 10,000 records a
+    /// second.
+    #[must_use]
+    pub fn new(
         bus: Arc<dyn Bus>,
         topic: PartitionId,
         codec: Codec,
         options: FleetOptions,
         clock: Clock,
         stop: CancellationToken,
-    ) -> Result<Self, BusError> {
-        let reader = bus.reader().await?;
-        let marks = bus.watermarks(&topic).await?;
-        reader.add(topic.clone(), StartAt::Offset(marks.low.max(marks.high - LOOK_BACK))).await?;
-        let (view_sender, view) = watch::channel(FleetView::default());
-        let (beats_sender, beats) = watch::channel(Arc::default());
-        let listener = Listener {
-            reader,
-            topic: topic.clone(),
-            codec: codec.clone(),
-            options,
-            clock: clock.clone(),
-            known: BTreeMap::new(),
-            view: view_sender,
-            beats: beats_sender,
-        };
-        tokio::spawn(listener.listen(stop.clone()));
-        Ok(Self { bus, topic, codec, options, clock, stop, speakers: TaskTracker::new(), view, beats })
+    ) -> Self {
+        Self { bus, topic, codec, options, clock, stop, speakers: TaskTracker::new(), heard: Arc::default() }
     }
 
-    /// What dispatch needs to know; changes only when that changes.
+    /// What dispatch needs to know; changes only when that changes. Must be called within a tokio runtime.
     #[must_use]
     pub fn view(&self) -> watch::Receiver<FleetView> {
-        self.view.clone()
+        self.heard().view.clone()
     }
 
-    /// The latest beat of each living process, in the order of their names.
+    /// The latest beat of each living member, in the order of their names. Must be called within a tokio
+    /// runtime.
     #[must_use]
     pub fn beats(&self) -> watch::Receiver<Arc<Vec<FleetBeat>>> {
-        self.beats.clone()
+        self.heard().beats.clone()
+    }
+
+    fn heard(&self) -> &Heard {
+        self.heard.get_or_init(|| {
+            let (view_sender, view) = watch::channel(FleetView::default());
+            let (beats_sender, beats) = watch::channel(Arc::default());
+            let listener = Listener {
+                fleet: self.clone(),
+                known: BTreeMap::new(),
+                view: view_sender,
+                beats: beats_sender,
+            };
+            tokio::spawn(listener.listen());
+            Heard { view, beats }
+        })
     }
 
     /// Begins to speak for a role of this process: at once, at every interval, whenever something changes,
@@ -163,6 +171,11 @@ impl Fleet {
             if beat.leaving {
                 return;
             }
+            // Whatever changes meanwhile is told together.
+            tokio::select! {
+                () = sleep(SHORTEST_SILENCE) => {}
+                () = self.stop.cancelled() => {}
+            }
         }
     }
 
@@ -211,21 +224,28 @@ impl Announcer {
 }
 
 struct Listener {
-    reader: Arc<dyn LogReader>,
-    topic: PartitionId,
-    codec: Codec,
-    options: FleetOptions,
-    clock: Clock,
-    /// The latest beat of each process, and when it was heard.
-    known: BTreeMap<String, (FleetBeat, Instant)>,
+    fleet: Fleet,
+    /// The latest beat of each member, and when it was heard.
+    known: BTreeMap<Member, (FleetBeat, Instant)>,
     view: watch::Sender<FleetView>,
     beats: watch::Sender<Arc<Vec<FleetBeat>>>,
 }
 
+/// One process may speak for several roles and pools.
+type Member = (String, String, String);
+
+fn member(beat: &FleetBeat) -> Member {
+    (beat.process.clone(), beat.role.clone(), beat.pool.clone())
+}
+
 impl Listener {
-    async fn listen(mut self, stop: CancellationToken) {
-        let reader = self.reader.clone();
-        let mut sweep = interval(self.options.interval);
+    async fn listen(mut self) {
+        let stop = self.fleet.stop.clone();
+        let reader = tokio::select! {
+            reader = self.open() => reader,
+            () = stop.cancelled() => return,
+        };
+        let mut sweep = interval(self.fleet.options.interval);
         sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut next = reader.next();
         loop {
@@ -237,43 +257,71 @@ impl Listener {
             match event {
                 Some(event) => {
                     next = reader.next();
-                    self.hear(event).await;
+                    self.hear(reader.as_ref(), event).await;
                 }
                 None => {
-                    let limit = self.options.forget_after;
+                    let limit = self.fleet.options.forget_after;
+                    let before = self.known.len();
                     self.known.retain(|_, (_, heard)| heard.elapsed() <= limit);
-                    self.publish();
+                    if self.known.len() != before {
+                        self.publish();
+                    }
                 }
             }
         }
     }
 
-    async fn hear(&mut self, event: ReaderEvent) {
-        match event {
-            ReaderEvent::Record(record) => {
-                let age = self.clock.now().since(record.timestamp);
-                match self.codec.decode::<FleetBeat>(record.value()) {
-                    Ok(beat) if beat.leaving => {
-                        if self.known.remove(&beat.process).is_some() {
-                            self.publish();
-                        }
-                    }
-                    Ok(beat) if age <= self.options.forget_after => {
-                        self.known.insert(beat.process.clone(), (beat, Instant::now()));
-                        self.publish();
-                    }
-                    Ok(_) => {} // from before this process began
-                    Err(error) => tracing::warn!(%error, "a beat is unreadable, passed over"),
-                }
+    /// Opens the topic a little before its end; tries until it succeeds.
+    async fn open(&self) -> Arc<dyn LogReader> {
+        loop {
+            match self.try_open().await {
+                Ok(reader) => return reader,
+                Err(error) => tracing::warn!(%error, "the fleet cannot be followed yet"),
             }
+            tokio::time::sleep(self.fleet.options.interval).await;
+        }
+    }
+
+    async fn try_open(&self) -> Result<Arc<dyn LogReader>, BusError> {
+        let Fleet { bus, topic, .. } = &self.fleet;
+        let reader = bus.reader().await?;
+        let marks = bus.watermarks(topic).await?;
+        reader.add(topic.clone(), StartAt::Offset(marks.low.max(marks.high - LOOK_BACK))).await?;
+        Ok(reader)
+    }
+
+    async fn hear(&mut self, reader: &dyn LogReader, event: ReaderEvent) {
+        match event {
+            ReaderEvent::Record(record) => self.hear_beat(record.timestamp, record.value()),
             ReaderEvent::End { .. } => {}
             ReaderEvent::OutOfRange { .. } => {
-                self.reader.remove(&self.topic).await;
-                if let Err(error) = self.reader.add(self.topic.clone(), StartAt::End).await {
+                let topic = &self.fleet.topic;
+                reader.remove(topic).await;
+                if let Err(error) = reader.add(topic.clone(), StartAt::End).await {
                     tracing::error!(%error, "the fleet cannot be followed any more");
                 }
             }
             ReaderEvent::Trouble(error) => tracing::warn!(%error, "the fleet is not readable now"),
+        }
+    }
+
+    fn hear_beat(&mut self, said_at: Timestamp, value: &[u8]) {
+        let age = self.fleet.clock.now().since(said_at);
+        let changed = match self.fleet.codec.decode::<FleetBeat>(value) {
+            Ok(beat) if beat.leaving => self.known.remove(&member(&beat)).is_some(),
+            Ok(beat) if age <= self.fleet.options.forget_after => {
+                let known = self.known.insert(member(&beat), (beat.clone(), Instant::now()));
+                // A beat that says nothing new is most of them.
+                known.is_none_or(|(known, _)| FleetBeat { at: beat.at, ..known } != beat)
+            }
+            Ok(_) => false, // from before this process began
+            Err(error) => {
+                tracing::warn!(%error, "a beat is unreadable, passed over");
+                false
+            }
+        };
+        if changed {
+            self.publish();
         }
     }
 

@@ -67,7 +67,8 @@ impl Health {
     #[must_use]
     pub fn stalled(&self, limit: Duration) -> Vec<String> {
         let now = self.began.elapsed();
-        let silent = |pulse: &Pulse| now.saturating_sub(Duration::from_millis(pulse.last_ms.load(Ordering::Relaxed)));
+        let silent =
+            |pulse: &Pulse| now.saturating_sub(Duration::from_millis(pulse.last_ms.load(Ordering::Relaxed)));
         let parts = self.lock();
         parts.pulses.iter().filter(|(_, pulse)| silent(pulse) > limit).map(|(name, _)| name.clone()).collect()
     }

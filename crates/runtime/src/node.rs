@@ -106,15 +106,8 @@ impl Node {
             Control::follow(bus.as_ref(), control, codec.clone(), remembered, farewell.clone()).await?;
         let options =
             FleetOptions { interval: settings.fleet.interval, forget_after: settings.fleet.forget_after };
-        let fleet = Fleet::follow(
-            bus.clone(),
-            fleet,
-            codec.clone(),
-            options,
-            parts.clock.clone(),
-            farewell.clone(),
-        )
-        .await?;
+        let fleet =
+            Fleet::new(bus.clone(), fleet, codec.clone(), options, parts.clock.clone(), farewell.clone());
         let health = Health::default();
         let replayed = health.gate("cancellations to be read");
         let watched = control.clone();

@@ -46,8 +46,7 @@ pub(crate) struct ScopeGuard {
     _abandon: DropGuard,
 }
 
-/// An envelope on its way. Resolves, if anybody awaits it, to where it lies.
-#[must_use = "an emission may be ignored with `let _ =`, or awaited to learn where the record lies"]
+/// An envelope on its way, whatever becomes of this value. May be awaited, to learn where the record lies.
 pub struct Emission(Pending);
 
 enum Pending {

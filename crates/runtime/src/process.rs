@@ -158,11 +158,7 @@ impl Process {
     ///
     /// # Errors
     /// See [`StartError`].
-    pub async fn start_on(
-        settings: Settings,
-        service: &str,
-        bus: Arc<dyn Bus>,
-    ) -> Result<Self, StartError> {
+    pub async fn start_on(settings: Settings, service: &str, bus: Arc<dyn Bus>) -> Result<Self, StartError> {
         let process: Arc<str> = process_name(service).into();
         let telemetry = telemetry::init(&settings.telemetry, service, &process)?;
         let shutdown = CancellationToken::new();

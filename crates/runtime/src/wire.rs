@@ -10,12 +10,15 @@ use starling_protocol::{Body, Envelope, RecordRef, headers::headers_of, ids::con
 pub fn estimated_tokens(body: &Body) -> i64 {
     let bytes: usize = match body {
         Body::Intent(intent) => {
-            let inputs: usize = intent.inputs.iter().map(|input| input.content.len() + input.name.len()).sum();
+            let inputs: usize =
+                intent.inputs.iter().map(|input| input.content.len() + input.name.len()).sum();
             let items: usize = intent.items.iter().map(String::len).sum();
             intent.goal.len() + inputs + items
         }
         Body::TaskResult(result) => result.output.len(),
-        Body::TaskTurn(turn) => turn.text.len() + turn.calls.iter().map(|call| call.arguments.len()).sum::<usize>(),
+        Body::TaskTurn(turn) => {
+            turn.text.len() + turn.calls.iter().map(|call| call.arguments.len()).sum::<usize>()
+        }
         Body::ToolReply(reply) => reply.outputs.iter().map(|output| output.content.len()).sum(),
         _ => 0,
     };

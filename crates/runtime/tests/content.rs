@@ -82,7 +82,8 @@ async fn stage() -> Stage {
     }
     let records = support::contents(&node, &bus, &Topic::Coordinator).await;
     let codec = Codec::default();
-    let refs = records.iter().map(|record| reference(record, &codec.decode(record.value()).unwrap())).collect();
+    let refs =
+        records.iter().map(|record| reference(record, &codec.decode(record.value()).unwrap())).collect();
     let counting =
         Arc::new(Counting { bus: bus.clone(), reads: AtomicUsize::new(0), records: AtomicUsize::new(0) });
     let reader = ContentReader::new(counting.clone(), codec, ContentOptions::default());
@@ -92,7 +93,8 @@ async fn stage() -> Stage {
 #[tokio::test]
 async fn many_come_in_one_read_and_are_read_once() {
     let stage = stage().await;
-    let both = futures::future::join(stage.reader.get_many(&stage.refs), stage.reader.get_many(&stage.refs[1..3]));
+    let both =
+        futures::future::join(stage.reader.get_many(&stage.refs), stage.reader.get_many(&stage.refs[1..3]));
     let (all, some) = both.await;
     let titles: Vec<String> = all.iter().map(|found| support::title(found.as_ref().unwrap())).collect();
     assert_eq!(titles, ["a", "b", "c", "d", "e"]);
@@ -141,5 +143,5 @@ async fn what_this_process_wrote_need_not_be_read() {
     let at = outbox.emit(support::result(&support::task("i", "mine"), "text")).await.unwrap();
     assert_eq!(at.tokens, 1);
     bus.trim(&PartitionId::new(at.topic.as_str(), at.partition), at.offset + 1).await.unwrap();
-    assert_eq!(support::title(&*node.content.get(&at).await.unwrap()), "mine");
+    assert_eq!(support::title(&node.content.get(&at).await.unwrap()), "mine");
 }

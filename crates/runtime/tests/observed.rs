@@ -13,7 +13,7 @@ use starling_protocol::Topic;
 use starling_runtime::{
     health::Health,
     http,
-    telemetry::{Spans, TelemetryGuard, TraceContext},
+    telemetry::{self, Spans, TelemetryGuard, TraceContext},
 };
 use std::{
     sync::{Arc, Mutex},
@@ -59,7 +59,8 @@ fn trace_of(record: &InRecord) -> TraceContext {
 #[tokio::test]
 async fn the_spans_of_a_record_form_one_tree() {
     let (kept, guard) = recording();
-    let settings = support::settings(&[("topics.partitions.worker", "1"), ("topics.partitions.coordinator", "1")]);
+    let settings =
+        support::settings(&[("topics.partitions.worker", "1"), ("topics.partitions.coordinator", "1")]);
     let bus = support::bus(&settings).await;
     let node = support::node(&settings, bus.clone(), guard.spans()).await;
     let handler = Scripted::new();
@@ -107,7 +108,11 @@ async fn the_spans_of_a_record_form_one_tree() {
     let spans = kept.0.lock().unwrap().clone();
     for span in spans.iter().filter(|span| span.parent_span_id.to_bytes() != [0; 8]) {
         let is_known = spans.iter().any(|other| other.span_context.span_id() == span.parent_span_id);
-        assert!(is_known || format!("{}", span.parent_span_id) == "00f067aa0ba902b7", "{} is an orphan", span.name);
+        assert!(
+            is_known || format!("{}", span.parent_span_id) == "00f067aa0ba902b7",
+            "{} is an orphan",
+            span.name
+        );
     }
 }
 
@@ -141,8 +146,9 @@ async fn health_tells_what_is_waited_for_and_what_stands_still() {
     let node = support::node(&settings, bus.clone(), Spans::off()).await;
     let stop = CancellationToken::new();
     let limit = Duration::from_secs(30);
-    let address =
-        http::serve("127.0.0.1:0", node.health.clone(), node.metrics.clone(), limit, stop.clone()).await.unwrap();
+    let address = http::serve("127.0.0.1:0", node.health.clone(), node.metrics.clone(), limit, stop.clone())
+        .await
+        .unwrap();
     let gate = node.health.gate("the moon");
     let (status, body) = get(address, "/readyz").await;
     assert_eq!(status, "503");
@@ -151,7 +157,8 @@ async fn health_tells_what_is_waited_for_and_what_stands_still() {
 
     let handler = Scripted::new();
     let worker = Worker::start(&node, &handler, |_| ());
-    support::until("it is ready", || async { (get(address, "/readyz").await.0 == "200").then_some(()) }).await;
+    support::until("it is ready", || async { (get(address, "/readyz").await.0 == "200").then_some(()) })
+        .await;
     assert_eq!(get(address, "/healthz").await.0, "200");
     support::put(&node, &bus, &Topic::Worker(None), 0, &support::task("i", "reply:a")).await;
     commits(&node, &bus, 0, 1).await;
@@ -172,4 +179,42 @@ async fn a_loop_that_stands_still_is_told() {
     assert_eq!(health.stalled(limit), ["the loop"]);
     pulse.beat();
     assert!(health.stalled(limit).is_empty());
+}
+
+#[tokio::test]
+async fn spans_reach_a_collector_over_http() {
+    // Takes what is posted, as a collector would.
+    let (posted, mut bodies) = tokio::sync::mpsc::unbounded_channel();
+    let app = axum::Router::new().route(
+        "/v1/traces",
+        axum::routing::post(move |body: axum::body::Bytes| {
+            let posted = posted.clone();
+            async move { _ = posted.send(body) }
+        }),
+    );
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("http://{}/", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, app).await });
+
+    let settings = support::settings(&[("telemetry.otlp_endpoint", &endpoint), ("telemetry.delay", "1m")]);
+    let guard = telemetry::init(&settings.telemetry, "worker", "worker-1").unwrap();
+    let intent = support::task("i", "t").intent_id;
+    guard.spans().named("a span to be exported", None, &intent).end();
+    guard.shutdown().await; // long before the batch would be due
+    let body = bodies.try_recv().expect("the spans were posted before the shutdown ended");
+    let has = |text: &str| body.windows(text.len()).any(|window| window == text.as_bytes());
+    assert!(has("a span to be exported") && has("starling-worker"));
+}
+
+#[tokio::test]
+async fn a_collector_that_is_down_holds_nobody_up() {
+    let settings = support::settings(&[
+        ("telemetry.otlp_endpoint", "http://127.0.0.1:9"),
+        ("telemetry.timeout", "300ms"),
+    ]);
+    let guard = telemetry::init(&settings.telemetry, "worker", "worker-1").unwrap();
+    guard.spans().named("lost", None, &support::task("i", "t").intent_id).end();
+    let began = std::time::Instant::now();
+    guard.shutdown().await;
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
 }

@@ -8,8 +8,9 @@ use starling_protocol::{Body, Envelope, Topic};
 use starling_runtime::{Node, parallel::ProcessorError, telemetry::Spans};
 use std::{sync::Arc, time::Duration};
 use support::{
-    contents, put, result, task, title, until,
+    contents, put, result,
     scripted::{Scripted, Worker, commits},
+    task, title, until,
 };
 
 const INBOX: Topic = Topic::Worker(None);
@@ -197,8 +198,10 @@ async fn a_record_is_done_only_when_everything_it_said_is_acknowledged() {
     }
     stage.put(0, &["reply:a"]).await;
     let worker = Worker::start(&stage.node, &stage.handler, |_| ());
-    until("it is sent again until it is held back", || async { (faults.release(&stage.coordinator()) == 1).then_some(()) })
-        .await;
+    until("it is sent again until it is held back", || async {
+        (faults.release(&stage.coordinator()) == 1).then_some(())
+    })
+    .await;
     commits(&stage.node, &stage.bus, 0, 1).await;
     assert_eq!(stage.handler.count("reply:a"), 1);
     assert_eq!(stage.results().await, done(&["reply:a"]));
@@ -239,7 +242,8 @@ async fn back_pressure_pauses_partitions_and_loses_nothing() {
 async fn what_is_done_above_a_slow_record_never_outgrows_the_commit() {
     let stage = stage().await;
     stage.put(0, &["hold:first"]).await;
-    let titles: Vec<String> = (0..120).map(|n| format!("{}:{n}", if n % 3 == 0 { "hold" } else { "reply" })).collect();
+    let titles: Vec<String> =
+        (0..120).map(|n| format!("{}:{n}", if n % 3 == 0 { "hold" } else { "reply" })).collect();
     stage.put(0, &titles.iter().map(String::as_str).collect::<Vec<_>>()).await;
     let worker = Worker::start(&stage.node, &stage.handler, |config| {
         config.slots = 100;
@@ -378,7 +382,14 @@ async fn ten_thousand_records_a_second() {
     let stage = stage().await;
     let count = 20_000_i64;
     for n in 0..count {
-        put(&stage.node, &stage.bus, &INBOX, i32::try_from(n % 2).unwrap(), &task("i", &format!("reply:{n}"))).await;
+        put(
+            &stage.node,
+            &stage.bus,
+            &INBOX,
+            i32::try_from(n % 2).unwrap(),
+            &task("i", &format!("reply:{n}")),
+        )
+        .await;
     }
     let began = std::time::Instant::now();
     let worker = Worker::start(&stage.node, &stage.handler, |config| {

@@ -29,7 +29,8 @@ fn the_built_in_defaults_are_complete_and_sound() {
 
 #[test]
 fn later_layers_win() {
-    let (_first, first) = file("[kafka]\nbrokers = \"file:1\"\nqueue_records = 7\n[topics]\nprefix = \"one\"\n");
+    let (_first, first) =
+        file("[kafka]\nbrokers = \"file:1\"\nqueue_records = 7\n[topics]\nprefix = \"one\"\n");
     let (_second, second) = file("[topics]\nprefix = \"two\"\n[telemetry]\nlog_level = \"debug\"\n");
     let settings = Settings::load(&Sources {
         files: vec![first, second],
@@ -72,6 +73,8 @@ fn all_faults_are_reported_at_once_with_their_origin() {
             ("STARLING__KAFKA__GROUP_PROTOCOL", "gossip"),
             ("STARLING__TELEMETRY__SAMPLE_RATIO", "1.5"),
             ("STARLING__TYPO", "1"),
+            ("OPENAI_BASE_URL", "localhost:8080"),
+            ("STARLING__TOPICS__PREFIX", "no spaces"),
         ]),
         overrides: env(&[("topics.max_message", "8MB")]),
     })
@@ -91,16 +94,21 @@ fn all_faults_are_reported_at_once_with_their_origin() {
     assert_eq!(gossip.expected, "one of classic, consumer");
     assert_eq!(gossip.origin, "environment variable STARLING__KAFKA__GROUP_PROTOCOL");
     assert_eq!(of("telemetry.sample_ratio").found, "\"1.5\"");
+    assert_eq!(of("model.base_url").origin, "environment variable OPENAI_BASE_URL");
+    assert_eq!(of("topics.prefix").found, "\"no spaces\"");
     assert_eq!(of("typo").expected, "the name of a setting");
     assert!(of("topics.max_message").expected.contains("8MiB"));
     assert_eq!(of("(all)").origin, "file /nonexistent/starling.toml");
-    assert_eq!(error.faults.len(), 10, "{error}");
+    assert_eq!(error.faults.len(), 12, "{error}");
 }
 
 #[test]
 fn secrets_are_never_shown() {
     let sources = Sources {
-        environment: env(&[("OPENAI_API_KEY", "s3cret"), ("STARLING__KAFKA__PROPERTIES__SASL_PASSWORD", "s3cret")]),
+        environment: env(&[
+            ("OPENAI_API_KEY", "s3cret"),
+            ("STARLING__KAFKA__PROPERTIES__SASL_PASSWORD", "s3cret"),
+        ]),
         ..Sources::default()
     };
     assert!(!format!("{:?}", Settings::load(&sources).unwrap()).contains("s3cret"));

@@ -6,7 +6,7 @@ use starling_protocol::{
     Body, Codec, Envelope, IntentId, Outcome, Topic, TopicNames, fleet::FleetBeat, state::StateRecord,
     topic::partition_of,
 };
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 /// How long reading what is there may take.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -47,7 +47,13 @@ impl Logs {
             reader.add(at.clone(), StartAt::Offset(marks.low)).await?;
             loop {
                 match reader.next().await {
-                    ReaderEvent::Record(record) => records.push(record),
+                    ReaderEvent::Record(record) => {
+                        let is_last = record.offset + 1 >= marks.high;
+                        records.push(record);
+                        if is_last {
+                            return Ok(records);
+                        }
+                    }
                     ReaderEvent::End { next_offset, .. } if next_offset >= marks.high => return Ok(records),
                     ReaderEvent::End { .. } | ReaderEvent::Trouble(_) => {}
                     ReaderEvent::OutOfRange { offset, .. } => bail!("{at} has no record at {offset}"),
@@ -120,16 +126,28 @@ impl Logs {
         records.iter().map(|record| Ok((record.offset, self.codec.decode(record.value())?))).collect()
     }
 
-    /// The latest word of each process that has not left.
+    /// Listens to the fleet, from the beginning of its topic, until `count` worker processes have told that
+    /// they have partitions.
     ///
     /// # Errors
-    /// The fleet's topic cannot be read.
-    pub async fn fleet(&self) -> Result<Vec<FleetBeat>> {
-        let mut beats = BTreeMap::new();
-        for record in self.records(&self.partition(&Topic::Fleet, 0)).await? {
-            let beat: FleetBeat = self.codec.decode(record.value())?;
-            beats.insert((beat.process.clone(), beat.role.clone()), beat);
+    /// It takes longer than that, or the topic cannot be read.
+    pub async fn until_workers_have_partitions(&self, count: usize, within: Duration) -> Result<()> {
+        let mut known = BTreeSet::new();
+        let listen = async {
+            let reader = self.bus.reader().await?;
+            reader.add(self.partition(&Topic::Fleet, 0), StartAt::Beginning).await?;
+            while known.len() < count {
+                let ReaderEvent::Record(record) = reader.next().await else { continue };
+                let beat: FleetBeat = self.codec.decode(record.value())?;
+                if beat.role == "worker" && !beat.partitions.is_empty() {
+                    known.insert(beat.process);
+                }
+            }
+            Ok(())
+        };
+        match tokio::time::timeout(within, listen).await {
+            Ok(listened) => listened,
+            Err(_) => bail!("{} of {count} workers have partitions after {within:?}", known.len()),
         }
-        Ok(beats.into_values().filter(|beat| !beat.leaving).collect())
     }
 }

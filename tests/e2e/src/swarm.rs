@@ -8,7 +8,6 @@ use starling_bus::{Bus, KafkaBus, KafkaOptions, OutRecord, StartAt};
 use starling_llm::mock::{MockOptions, MockServer};
 use starling_protocol::{Intent, IntentId, Outcome, Topic, TopicNames};
 use std::{
-    collections::BTreeSet,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -189,17 +188,7 @@ impl Swarm {
         for process in all {
             wait_ready(process, until).await?;
         }
-        loop {
-            let beats = self.logs.fleet().await?;
-            let workers = beats.iter().filter(|beat| beat.role == "worker");
-            let seen: BTreeSet<&str> =
-                workers.filter(|beat| !beat.partitions.is_empty()).map(|beat| beat.process.as_str()).collect();
-            if seen.len() >= self.workers.len() {
-                return Ok(());
-            }
-            ensure!(Instant::now() < until, "{} of {} workers have partitions", seen.len(), self.workers.len());
-            tokio::time::sleep(Duration::from_millis(100)).await; // polls the fleet
-        }
+        self.logs.until_workers_have_partitions(self.workers.len(), patience).await
     }
 
     /// Starts one more process of this installation. The name of the model that it asks for is its own name,
@@ -291,7 +280,10 @@ impl Swarm {
     /// Waits for the outcome of an intent.
     ///
     /// # Errors
-    /// It does not come in time.
+    /// The log cannot be read.
+    ///
+    /// # Panics
+    /// It does not come in time. A panic, unlike an error, shows what the processes have printed.
     pub async fn outcome(&self, id: &IntentId, within: Duration) -> Result<Outcome> {
         let wait = async {
             let mut follower = self.client.follow(id, StartAt::Beginning).await?;
@@ -302,7 +294,9 @@ impl Swarm {
             }
             bail!("the follower ended without an outcome")
         };
-        tokio::time::timeout(within, wait).await.with_context(|| format!("no outcome of {id} within {within:?}"))?
+        let ended = tokio::time::timeout(within, wait).await;
+        assert!(ended.is_ok(), "no outcome of {id} within {within:?}");
+        ended?
     }
 }
 
@@ -338,11 +332,14 @@ async fn says_ready(process: &Proc) -> bool {
 /// Waits until `condition` holds.
 ///
 /// # Errors
-/// It does not hold in time.
+/// None: it is a future like the others of a test.
+///
+/// # Panics
+/// It does not hold in time. A panic, unlike an error, shows what the processes have printed.
 pub async fn eventually(what: &str, within: Duration, mut condition: impl FnMut() -> bool) -> Result<()> {
     let until = Instant::now() + within;
     while !condition() {
-        ensure!(Instant::now() < until, "{what}: not within {within:?}");
+        assert!(Instant::now() < until, "{what}: not within {within:?}");
         tokio::time::sleep(Duration::from_millis(10)).await; // polls a condition that has no event
     }
     Ok(())

@@ -60,7 +60,11 @@ impl Admin {
         .await
     }
 
-    pub(super) async fn committed(&self, group: &str, at: &PartitionId) -> Result<Option<Committed>, BusError> {
+    pub(super) async fn committed(
+        &self,
+        group: &str,
+        at: &PartitionId,
+    ) -> Result<Option<Committed>, BusError> {
         let (group, at) = (group.to_owned(), at.clone());
         self.blocking(move |inner| {
             let failed = |error: KafkaError| inner.error(&at.topic, &error);

@@ -76,7 +76,11 @@ impl Book {
     /// Every partition of that number that still delivers, whatever its topic.
     pub(super) fn numbered(&self, partition: i32) -> Vec<(PartitionId, Place)> {
         let fits = |at: &PartitionId, place: &Place| at.partition == partition && !place.stopped;
-        self.places.iter().filter(|(at, place)| fits(at, place)).map(|(at, place)| (at.clone(), *place)).collect()
+        self.places
+            .iter()
+            .filter(|(at, place)| fits(at, place))
+            .map(|(at, place)| (at.clone(), *place))
+            .collect()
     }
 
     pub(super) fn places(&self) -> Vec<(PartitionId, Place)> {
@@ -142,17 +146,17 @@ mod tests {
         book.insert(two.clone(), None, false);
         assert_eq!(book.settle(), (vec![], vec![]));
 
-        book.want_paused(&[one.clone()], true);
-        book.want_paused(&[one.clone()], false);
+        book.want_paused(std::slice::from_ref(&one), true);
+        book.want_paused(std::slice::from_ref(&one), false);
         assert_eq!(book.settle(), (vec![], vec![]), "resumed before it was paused");
 
-        book.want_paused(&[one.clone()], true);
+        book.want_paused(std::slice::from_ref(&one), true);
         assert_eq!(book.settle(), (vec![one.clone()], vec![]));
         book.throttle(true);
         assert_eq!(book.settle(), (vec![two.clone()], vec![]));
-        book.want_paused(&[one.clone()], false);
+        book.want_paused(std::slice::from_ref(&one), false);
         assert_eq!(book.settle(), (vec![], vec![]), "all is held while throttled");
-        book.want_paused(&[two.clone()], true);
+        book.want_paused(std::slice::from_ref(&two), true);
         book.throttle(false);
         assert_eq!(book.settle(), (vec![], vec![one]));
         assert_eq!(book.held(&book.all()), [two]);

@@ -7,8 +7,8 @@ use super::{
     shared::{Command, Probe, PumpConsumer, PumpContext, Shared},
 };
 use crate::{
-    BusError, CommitError, CommitOffset, Deliver, GroupConfig, GroupConsumer, GroupEvent, LogReader, PartitionId,
-    ReaderEvent, StartAt,
+    BusError, CommitError, CommitOffset, Deliver, GroupConfig, GroupConsumer, GroupEvent, LogReader,
+    PartitionId, ReaderEvent, StartAt,
 };
 use async_trait::async_trait;
 use rdkafka::{
@@ -42,14 +42,15 @@ async fn start(
     let inner = slot.clone();
     let body = move || {
         let _ = shared.handover.pump.set(thread::current()); // set here alone
-        let consumer = config.create_with_context(PumpContext(shared.clone())).and_then(|mut consumer: PumpConsumer| {
-            let pump = thread::current();
-            consumer.set_nonempty_callback(move || pump.unpark());
-            if !topics.is_empty() {
-                consumer.subscribe(&topics.iter().map(String::as_str).collect::<Vec<_>>())?;
-            }
-            Ok(Arc::new(consumer))
-        });
+        let consumer =
+            config.create_with_context(PumpContext(shared.clone())).and_then(|mut consumer: PumpConsumer| {
+                let pump = thread::current();
+                consumer.set_nonempty_callback(move || pump.unpark());
+                if !topics.is_empty() {
+                    consumer.subscribe(&topics.iter().map(String::as_str).collect::<Vec<_>>())?;
+                }
+                Ok(Arc::new(consumer))
+            });
         match consumer {
             Err(error) => {
                 let _ = ready.send(Err(super::errors::bus_error(&brokers, &error)));
@@ -98,7 +99,8 @@ impl KafkaMember {
             Probe::Coordinator(config.topics.first().cloned().unwrap_or_default()),
         );
         let name = format!("poll {}", config.group);
-        let (consumer, end) = start(name, options.member(&config), shared.clone(), config.topics.clone()).await?;
+        let (consumer, end) =
+            start(name, options.member(&config), shared.clone(), config.topics.clone()).await?;
         Ok(Self {
             shared,
             consumer,
@@ -185,7 +187,8 @@ impl KafkaReader {
     pub(super) async fn open(admin: &Admin) -> Result<Self, BusError> {
         let options = admin.options();
         let (timeout, brokers) = (options.request_timeout, options.brokers.clone());
-        let shared = Shared::new(READER_QUEUE, Deliver::Records, Duration::ZERO, timeout, brokers, Probe::Broker);
+        let shared =
+            Shared::new(READER_QUEUE, Deliver::Records, Duration::ZERO, timeout, brokers, Probe::Broker);
         start("poll reader".into(), options.reader(), shared.clone(), Vec::new()).await?;
         Ok(Self { shared, admin: admin.clone() })
     }

@@ -19,7 +19,10 @@ impl ConsumerContext for Plain {}
 
 pub(super) fn log(level: RDKafkaLogLevel, facility: &str, message: &str) {
     match level {
-        RDKafkaLogLevel::Emerg | RDKafkaLogLevel::Alert | RDKafkaLogLevel::Critical | RDKafkaLogLevel::Error => {
+        RDKafkaLogLevel::Emerg
+        | RDKafkaLogLevel::Alert
+        | RDKafkaLogLevel::Critical
+        | RDKafkaLogLevel::Error => {
             tracing::error!(target: "librdkafka", facility, "{message}");
         }
         RDKafkaLogLevel::Warning => tracing::warn!(target: "librdkafka", facility, "{message}"),

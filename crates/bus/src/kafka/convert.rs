@@ -23,7 +23,9 @@ pub(super) fn decode(message: &BorrowedMessage<'_>, at: PartitionId) -> InRecord
         offset: message.offset(),
         timestamp: Timestamp(message.timestamp().to_millis().unwrap_or(0)),
         key: message.key().map(&mut copy),
-        headers: headers().map(|header| (header.key.to_owned(), copy(header.value.unwrap_or_default()))).collect(),
+        headers: headers()
+            .map(|header| (header.key.to_owned(), copy(header.value.unwrap_or_default())))
+            .collect(),
         payload: message.payload().map(&mut copy),
     }
 }

@@ -54,7 +54,8 @@ impl Handover {
         let full = |state: &mut State| state.records >= self.bound;
         let mut state = self.lock();
         if full(&mut state) {
-            state = self.room.wait_timeout_while(state, patience, full).unwrap_or_else(PoisonError::into_inner).0;
+            state =
+                self.room.wait_timeout_while(state, patience, full).unwrap_or_else(PoisonError::into_inner).0;
             if full(&mut state) {
                 state.pump_waits = true;
                 return Err(record);

@@ -26,8 +26,8 @@ use self::{
     single::SingleReads,
 };
 use crate::{
-    Bus, BusError, Committed, DeliveryFuture, GroupConfig, GroupConsumer, InRecord, LogReader, OutRecord, PartitionId,
-    ReadError, TopicSpec, Watermarks,
+    Bus, BusError, Committed, DeliveryFuture, GroupConfig, GroupConsumer, InRecord, LogReader, OutRecord,
+    PartitionId, ReadError, TopicSpec, Watermarks,
 };
 use async_trait::async_trait;
 use std::{sync::Arc, time::Duration};

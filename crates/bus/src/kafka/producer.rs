@@ -79,7 +79,8 @@ impl Sender {
                 answered
                     .map(move |result| {
                         let gone = "the client ended before the answer came".to_owned();
-                        result.unwrap_or_else(|_| Err(SendError::Unknown { to: to.to_string(), reason: gone }))
+                        result
+                            .unwrap_or_else(|_| Err(SendError::Unknown { to: to.to_string(), reason: gone }))
                     })
                     .boxed()
             }

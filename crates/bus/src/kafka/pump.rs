@@ -182,7 +182,9 @@ impl Pump<'_> {
                 self.shared.handover.put(GroupEvent::Fatal(BusError::Fatal(reason)));
             }
             _ => match code_of(error) {
-                Some(RDKafkaErrorCode::AutoOffsetReset | RDKafkaErrorCode::OffsetOutOfRange) => self.check_ranges(),
+                Some(RDKafkaErrorCode::AutoOffsetReset | RDKafkaErrorCode::OffsetOutOfRange) => {
+                    self.check_ranges()
+                }
                 _ => self.shared.handover.put(GroupEvent::Trouble(bus_error(&self.shared.brokers, error))),
             },
         }
@@ -227,7 +229,9 @@ impl Pump<'_> {
             // The log has moved meanwhile: go to where each one is and see again.
             for (at, place) in places.iter().filter(|(_, place)| !place.stopped) {
                 let to = place.position.map_or(Offset::Beginning, Offset::Offset);
-                if let Err(error) = self.consumer.seek(&at.topic, at.partition, to, self.shared.request_timeout) {
+                if let Err(error) =
+                    self.consumer.seek(&at.topic, at.partition, to, self.shared.request_timeout)
+                {
                     let reason = format!("cannot go to {to:?} of {at}: {error}");
                     self.emit(GroupEvent::Trouble(BusError::Retry(reason)));
                 }
@@ -247,7 +251,8 @@ impl Pump<'_> {
             StartAt::Offset(offset) => (Offset::Offset(offset), Some(offset)),
         };
         let mut list = TopicPartitionList::with_capacity(1);
-        let refused = |error: KafkaError| BusError::Refused(format!("cannot read {at} from {start:?}: {error}"));
+        let refused =
+            |error: KafkaError| BusError::Refused(format!("cannot read {at} from {start:?}: {error}"));
         list.add_partition_offset(&at.topic, at.partition, offset).map_err(refused)?;
         self.consumer.incremental_assign(&list).map_err(refused)?;
         self.shared.book().insert(at.clone(), position, false);

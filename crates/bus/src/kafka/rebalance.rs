@@ -26,8 +26,11 @@ pub(super) fn serve(
     what: RDKafkaRespErr,
     list: &mut TopicPartitionList,
 ) {
-    let partitions: Vec<PartitionId> =
-        list.elements().iter().map(|element| PartitionId::new(element.topic(), element.partition())).collect();
+    let partitions: Vec<PartitionId> = list
+        .elements()
+        .iter()
+        .map(|element| PartitionId::new(element.topic(), element.partition()))
+        .collect();
     let result = match what {
         RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS => assigned(shared, consumer, partitions),
         RDKafkaRespErr::RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS => revoked(shared, consumer, partitions),
@@ -70,7 +73,7 @@ fn assigned(shared: &Shared, consumer: &PumpConsumer, partitions: Vec<PartitionI
         book.insert(at.clone(), committed.as_ref().map(|committed| committed.offset), silent);
     }
     if shared.deliver == Deliver::AssignmentOnly {
-        book.throttle(true); // for good
+        book.want_paused(&partitions, true);
     }
     drop(book);
     shared.handover.put(GroupEvent::Assigned(assignments));
@@ -115,10 +118,14 @@ fn committed_offsets(
 ) -> Result<Vec<Assignment>, KafkaError> {
     let deadline = Instant::now() + OFFSETS_WITHIN;
     loop {
-        let answer = consumer.committed_offsets(list_of(partitions), shared.request_timeout).and_then(|list| {
-            list.elements().iter().try_for_each(|element| element.error())?;
-            Ok(partitions.iter().map(|at| Assignment { at: at.clone(), committed: committed_in(&list, at) }).collect())
-        });
+        let answer =
+            consumer.committed_offsets(list_of(partitions), shared.request_timeout).and_then(|list| {
+                list.elements().iter().try_for_each(|element| element.error())?;
+                Ok(partitions
+                    .iter()
+                    .map(|at| Assignment { at: at.clone(), committed: committed_in(&list, at) })
+                    .collect())
+            });
         match answer {
             Ok(assignments) => return Ok(assignments),
             Err(error) if Instant::now() >= deadline => return Err(error),

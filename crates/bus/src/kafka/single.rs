@@ -35,7 +35,10 @@ impl SingleReads {
         Arc::new(Self { options, idle: Mutex::default(), turns })
     }
 
-    pub(super) async fn read(self: &Arc<Self>, at: &[(PartitionId, i64)]) -> Vec<Result<InRecord, ReadError>> {
+    pub(super) async fn read(
+        self: &Arc<Self>,
+        at: &[(PartitionId, i64)],
+    ) -> Vec<Result<InRecord, ReadError>> {
         if at.is_empty() {
             return Vec::new();
         }
@@ -45,7 +48,8 @@ impl SingleReads {
             let _turn = turn;
             this.read_blocking(&wanted)
         });
-        read.await.unwrap_or_else(|error| at.iter().map(|_| Err(ReadError::Retry(error.to_string()))).collect())
+        read.await
+            .unwrap_or_else(|error| at.iter().map(|_| Err(ReadError::Retry(error.to_string()))).collect())
     }
 
     fn read_blocking(&self, at: &[(PartitionId, i64)]) -> Vec<Result<InRecord, ReadError>> {
@@ -57,14 +61,22 @@ impl SingleReads {
             Ok(consumer) => {
                 let result = lookup.run(&consumer, &self.options, deadline);
                 self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(consumer);
-                result.err().map_or_else(|| format!("no answer within {:?}", self.options.read_timeout), |e| e.to_string())
+                result.err().map_or_else(
+                    || format!("no answer within {:?}", self.options.read_timeout),
+                    |e| e.to_string(),
+                )
             }
             Err(error) => error.to_string(),
         };
         let unanswered = |(partition, offset): &(PartitionId, i64)| {
             Err(ReadError::Retry(format!("{partition}@{offset} at {}: {late}", self.options.brokers)))
         };
-        lookup.answers.into_iter().zip(at).map(|(answer, at)| answer.unwrap_or_else(|| unanswered(at))).collect()
+        lookup
+            .answers
+            .into_iter()
+            .zip(at)
+            .map(|(answer, at)| answer.unwrap_or_else(|| unanswered(at)))
+            .collect()
     }
 }
 
@@ -107,7 +119,12 @@ impl Lookup {
 
     /// Rounds of one assignment each, at the lowest wanted offset of every partition, until nothing is
     /// wanted or time is up. Later offsets that come along are taken too.
-    fn run(&mut self, consumer: &BaseConsumer<Plain>, options: &KafkaOptions, deadline: Instant) -> KafkaResult<()> {
+    fn run(
+        &mut self,
+        consumer: &BaseConsumer<Plain>,
+        options: &KafkaOptions,
+        deadline: Instant,
+    ) -> KafkaResult<()> {
         while !self.wanted.is_empty() && Instant::now() < deadline {
             let mut starts = TopicPartitionList::with_capacity(self.wanted.len());
             for (at, offsets) in &self.wanted {
@@ -135,7 +152,8 @@ impl Lookup {
                     open.remove(&at);
                 }
                 Some(Err(KafkaError::PartitionEOF(partition))) => {
-                    let suspects: Vec<_> = open.iter().filter(|at| at.partition == partition).cloned().collect();
+                    let suspects: Vec<_> =
+                        open.iter().filter(|at| at.partition == partition).cloned().collect();
                     self.check(consumer, options, suspects, &mut open);
                 }
                 Some(Err(error)) => match code_of(&error) {

@@ -5,7 +5,8 @@ use super::{
     feed::{Feed, FeedId},
 };
 use crate::{
-    BusError, CommitError, CommitOffset, GroupConsumer, GroupEvent, LogReader, PartitionId, ReaderEvent, StartAt,
+    BusError, CommitError, CommitOffset, GroupConsumer, GroupEvent, LogReader, PartitionId, ReaderEvent,
+    StartAt,
 };
 use async_trait::async_trait;
 use std::{

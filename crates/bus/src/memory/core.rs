@@ -7,7 +7,9 @@ use super::{
     group::Group,
     log::{Topic, size_of_record},
 };
-use crate::{BusError, GroupConfig, GroupEvent, InRecord, OutRecord, PartitionId, ReadError, SendError, TopicSpec};
+use crate::{
+    BusError, GroupConfig, GroupEvent, InRecord, OutRecord, PartitionId, ReadError, SendError, TopicSpec,
+};
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
@@ -95,7 +97,8 @@ impl Core {
                 groups.values().filter_map(|group| group.needs_from(&at, first)).min().unwrap_or(next)
             };
             if !log.make_room(size, bound, floor) {
-                let reason = format!("the partition is full ({bound} bytes) and its oldest record is still needed");
+                let reason =
+                    format!("the partition is full ({bound} bytes) and its oldest record is still needed");
                 return Err(SendError::NotSent { to: at.to_string(), reason });
             }
         }

@@ -122,7 +122,9 @@ impl MemoryFaults {
     #[must_use]
     pub fn members(&self, group: &str) -> Vec<MemberId> {
         let core = self.shared.lock();
-        core.groups.get(group).map_or_else(Vec::new, |group| group.members.keys().copied().map(MemberId).collect())
+        core.groups
+            .get(group)
+            .map_or_else(Vec::new, |group| group.members.keys().copied().map(MemberId).collect())
     }
 
     /// The group stops believing in a member: its partitions go to others at once, its commits are

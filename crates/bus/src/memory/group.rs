@@ -7,8 +7,8 @@ use super::{
     feed::{Feed, FeedId},
 };
 use crate::{
-    Assignment, BusError, CommitError, CommitOffset, Committed, Deliver, GroupConfig, GroupEvent, PartitionId,
-    RevokeAck,
+    Assignment, BusError, CommitError, CommitOffset, Committed, Deliver, GroupConfig, GroupEvent,
+    PartitionId, RevokeAck,
 };
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -153,7 +153,9 @@ impl Core {
     }
 
     fn revoke(&mut self, name: &str, id: FeedId, partitions: Vec<PartitionId>) {
-        let Some(member) = self.groups.get_mut(name).and_then(|group| group.members.get_mut(&id)) else { return };
+        let Some(member) = self.groups.get_mut(name).and_then(|group| group.members.get_mut(&id)) else {
+            return;
+        };
         if partitions.is_empty() {
             return;
         }
@@ -190,7 +192,9 @@ impl Core {
 
     /// Begins to leave: everything is revoked, and once it is released the feed closes.
     pub(super) fn leave(&mut self, name: &str, id: FeedId) {
-        let Some(member) = self.groups.get_mut(name).and_then(|group| group.members.get_mut(&id)) else { return };
+        let Some(member) = self.groups.get_mut(name).and_then(|group| group.members.get_mut(&id)) else {
+            return;
+        };
         if std::mem::replace(&mut member.leaving, true) {
             return;
         }

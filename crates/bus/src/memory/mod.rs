@@ -21,8 +21,8 @@ use self::{
     faults::Held,
 };
 use crate::{
-    Bus, BusError, Committed, Delivered, DeliveryFuture, GroupConfig, GroupConsumer, InRecord, LogReader, OutRecord,
-    PartitionId, ReadError, SendError, TopicSpec, Watermarks,
+    Bus, BusError, Committed, Delivered, DeliveryFuture, GroupConfig, GroupConsumer, InRecord, LogReader,
+    OutRecord, PartitionId, ReadError, SendError, TopicSpec, Watermarks,
 };
 use async_trait::async_trait;
 use futures::FutureExt;
@@ -89,7 +89,8 @@ impl Bus for MemoryBus {
 
     async fn partitions(&self, topic: &str) -> Result<i32, BusError> {
         let core = self.shared.lock();
-        let found = core.topics.get(topic).ok_or_else(|| BusError::NoSuchTopic { topic: topic.to_owned() })?;
+        let found =
+            core.topics.get(topic).ok_or_else(|| BusError::NoSuchTopic { topic: topic.to_owned() })?;
         Ok(found.count())
     }
 

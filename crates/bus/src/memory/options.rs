@@ -27,11 +27,7 @@ pub struct MemoryOptions {
 
 impl Default for MemoryOptions {
     fn default() -> Self {
-        Self {
-            max_bytes_per_partition: 64 << 20,
-            max_record_bytes: 8 << 20,
-            clock: tokio_clock(),
-        }
+        Self { max_bytes_per_partition: 64 << 20, max_record_bytes: 8 << 20, clock: tokio_clock() }
     }
 }
 

@@ -2,7 +2,8 @@
 
 use crate::world::{PATIENCE, World, drain, next, numbers, record, record_of, records, text, until};
 use starling_bus::{
-    Assignment, CommitError, CommitOffset, Committed, Deliver, GroupConfig, GroupConsumer, GroupEvent, PartitionId,
+    Assignment, CommitError, CommitOffset, Committed, Deliver, GroupConfig, GroupConsumer, GroupEvent,
+    PartitionId,
 };
 use std::{
     collections::HashMap,
@@ -294,7 +295,9 @@ pub(crate) async fn members_come_and_go_and_every_record_is_done_once(world: Wor
         members.push_back((member.clone(), tokio::spawn(work(member, done.clone()))));
         for partition in 0..PARTITIONS {
             let quarter = EACH / 4;
-            world.fill(&PartitionId::new(topic.clone(), partition), wave * quarter..(wave + 1) * quarter).await;
+            world
+                .fill(&PartitionId::new(topic.clone(), partition), wave * quarter..(wave + 1) * quarter)
+                .await;
         }
         if wave >= 2 {
             let (oldest, working) = members.pop_front().unwrap();
@@ -310,7 +313,8 @@ pub(crate) async fn members_come_and_go_and_every_record_is_done_once(world: Wor
     }
     let mut done = done.lock().unwrap().clone();
     done.sort_unstable();
-    let expected: Vec<_> = (0..PARTITIONS).flat_map(|partition| (0..EACH as i64).map(move |n| (partition, n))).collect();
+    let expected: Vec<_> =
+        (0..PARTITIONS).flat_map(|partition| (0..EACH as i64).map(move |n| (partition, n))).collect();
     assert_eq!(done, expected);
 }
 

@@ -3,7 +3,9 @@
 use crate::world::{MAX_RECORD, PATIENCE, World, heard, numbers, read_to_end, record, text};
 use bytes::Bytes;
 use futures::future::join_all;
-use starling_bus::{BusError, OutRecord, PartitionId, ReadError, ReaderEvent, SendError, StartAt, Watermarks};
+use starling_bus::{
+    BusError, OutRecord, PartitionId, ReadError, ReaderEvent, SendError, StartAt, Watermarks,
+};
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -28,7 +30,10 @@ pub(crate) async fn order_and_content_are_kept(world: World) {
     for (offset, sent) in sent.iter().enumerate() {
         let ReaderEvent::Record(record) = heard(&reader).await else { panic!("no record at {offset}") };
         assert_eq!((&record.at, record.offset), (&at, offset as i64));
-        assert_eq!((&record.key, &record.headers, &record.payload), (&sent.key, &sent.headers, &sent.payload));
+        assert_eq!(
+            (&record.key, &record.headers, &record.payload),
+            (&sent.key, &sent.headers, &sent.payload)
+        );
         assert!(record.timestamp.0 > 1_600_000_000_000, "a time in milliseconds");
     }
     assert!(matches!(heard(&reader).await, ReaderEvent::End { next_offset: 500, .. }));
@@ -168,7 +173,10 @@ pub(crate) async fn an_offset_out_of_range_is_loud(world: World) {
     for offset in [2, 99] {
         reader.add(at.clone(), StartAt::Offset(offset)).await.unwrap();
         let event = heard(&reader).await;
-        assert!(matches!(&event, ReaderEvent::OutOfRange { at: lost, offset: asked } if *lost == at && *asked == offset), "{event:?}");
+        assert!(
+            matches!(&event, ReaderEvent::OutOfRange { at: lost, offset: asked } if *lost == at && *asked == offset),
+            "{event:?}"
+        );
     }
     reader.add(other, StartAt::Beginning).await.unwrap();
     assert_eq!(read_to_end(&reader).await, (numbers(0..3), 3), "the others go on");

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use starling_bus::{
-    Bus, BusError, Deliver, GroupConfig, GroupConsumer, GroupEvent, GroupProtocol, InRecord, KafkaBus, KafkaOptions, LogReader,
-    MemoryBus, MemoryOptions, OutRecord, PartitionId, ReaderEvent, TopicSpec,
+    Bus, BusError, Deliver, GroupConfig, GroupConsumer, GroupEvent, GroupProtocol, InRecord, KafkaBus,
+    KafkaOptions, LogReader, MemoryBus, MemoryOptions, OutRecord, PartitionId, ReaderEvent, TopicSpec,
 };
 use std::{
     collections::BTreeMap,
@@ -48,9 +48,14 @@ impl World {
             "STARLING_TEST_BROKERS is not set: run `make test`, which brings up a broker, \
              or set STARLING_TEST_MEMORY_ONLY=1 to leave Kafka out",
         );
-        let options = KafkaOptions { max_message_bytes: MAX_RECORD, group_protocol, ..KafkaOptions::new(brokers) };
+        let options =
+            KafkaOptions { max_message_bytes: MAX_RECORD, group_protocol, ..KafkaOptions::new(brokers) };
         let tight = KafkaOptions { send_queue_records: 2, ..options.clone() };
-        Some(Self { bus: KafkaBus::new(options).unwrap(), tight: KafkaBus::new(tight).unwrap(), name: unique() })
+        Some(Self {
+            bus: KafkaBus::new(options).unwrap(),
+            tight: KafkaBus::new(tight).unwrap(),
+            name: unique(),
+        })
     }
 
     /// Makes a topic on both buses.
@@ -103,7 +108,10 @@ pub(crate) async fn next(member: &Arc<dyn GroupConsumer>) -> GroupEvent {
 }
 
 /// The first event that `pick` takes; the others pass.
-pub(crate) async fn until<T>(member: &Arc<dyn GroupConsumer>, mut pick: impl FnMut(GroupEvent) -> Option<T>) -> T {
+pub(crate) async fn until<T>(
+    member: &Arc<dyn GroupConsumer>,
+    mut pick: impl FnMut(GroupEvent) -> Option<T>,
+) -> T {
     loop {
         let event = next(member).await;
         if let GroupEvent::Fatal(error) = &event {
@@ -167,7 +175,8 @@ pub(crate) fn numbers(range: std::ops::Range<usize>) -> Vec<String> {
 
 pub(crate) async fn unreachable() {
     let bus = KafkaBus::new(KafkaOptions::new("127.0.0.1:1")).unwrap();
-    let asked = timeout(Duration::from_secs(8), bus.partitions("any")).await.expect("it should give up by itself");
+    let asked =
+        timeout(Duration::from_secs(8), bus.partitions("any")).await.expect("it should give up by itself");
     match asked {
         Err(BusError::Unreachable { brokers, .. }) => assert_eq!(brokers, "127.0.0.1:1"),
         other => panic!("unexpected: {other:?}"),

@@ -72,12 +72,17 @@ impl Coordinator {
     }
 }
 
-/// How many tasks may be with workers: a few times what this partition's share of the fleet can run.
+/// How many tasks may be with workers: a few times what this partition's share of the fleet can run. While
+/// no worker is known, some are sent all the same: their lag is what makes an autoscaler start workers. A
+/// small fleet gets no more than it can run soon, because a task's time runs while it waits in the inbox.
 fn window(settings: &CoordinatorSettings, fleet: &FleetView) -> usize {
     let pool = fleet.workers.iter().filter(|worker| worker.pool.is_none());
     let slots: f64 = pool.map(|worker| f64::from(worker.slots.max(0))).sum();
+    if slots <= 0.0 {
+        return settings.min_window;
+    }
     let share = settings.window_factor * slots / f64::from(fleet.active_coordinators.max(1));
-    (share as usize).max(settings.min_window) // a float that is no usize becomes the nearest that is
+    (share.ceil() as usize).max(1) // a float that is no usize becomes the nearest that is
 }
 
 /// The weight of an intent that may dispatch now.

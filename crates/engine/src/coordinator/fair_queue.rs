@@ -60,6 +60,7 @@ impl FairQueue {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
     use std::{cell::RefCell, collections::HashMap};
 

@@ -32,7 +32,7 @@ pub struct CoordinatorSettings {
     pub intent_window: usize,
     /// Tasks with workers at a time, as a multiple of the slots that the fleet has for this partition.
     pub window_factor: f64,
-    /// Tasks that may be with workers however small or unknown the fleet is.
+    /// Tasks that may be with workers while no worker is known.
     pub min_window: usize,
 
     /// Most tasks in a plan, and the default of an intent's own limit.

@@ -130,6 +130,34 @@ fn i8_the_report_adds_up(outcome: &Outcome) {
     }
 }
 
+/// I9: after a step nothing waits without a reason: while the partition's window has room, an intent with
+/// ready tasks has filled its own window or passed its deadline.
+pub(crate) fn i9_nothing_idles(coordinator: &Coordinator, settings: &CoordinatorSettings, window: usize) {
+    let load = coordinator.load();
+    if load.ready == 0 || load.outstanding >= window {
+        return;
+    }
+    let (mut running, mut ready, mut expired) = (HashMap::new(), HashSet::new(), HashSet::new());
+    for entity in coordinator.entities() {
+        match entity {
+            Entity::Intent(intent) if intent.deadline <= coordinator.now() => {
+                expired.insert(intent.intent_id);
+            }
+            Entity::Task(task) if task.state == TaskState::Running => {
+                *running.entry(task.intent_id).or_insert(0) += 1;
+            }
+            Entity::Task(task) if task.state == TaskState::Ready && task.not_before.0 == 0 => {
+                ready.insert(task.intent_id);
+            }
+            _ => {}
+        }
+    }
+    for intent in ready.difference(&expired) {
+        let running = running.get(intent).copied().unwrap_or(0);
+        assert!(running >= settings.intent_window, "I9: {intent} idles with {running} running: {load:?}");
+    }
+}
+
 /// Whether the task makes the answer.
 pub(crate) fn is_synthesis(task: &Envelope) -> bool {
     job(task).kind == TaskKind::Synthesis

@@ -3,7 +3,8 @@
 
 use crate::builders::*;
 use crate::invariants::{
-    Decided, i4_windows_are_kept, i5_replay_is_life, i7_successor_decides_the_same, is_synthesis,
+    Decided, i4_windows_are_kept, i5_replay_is_life, i7_successor_decides_the_same, i9_nothing_idles,
+    is_synthesis,
 };
 use starling_engine::coordinator::{
     Changes, Coordinator, CoordinatorSettings, Destination, Effect, Event, FleetView, WorkerMember,
@@ -184,6 +185,7 @@ impl World {
     fn step(&mut self, event: Event) {
         let effects = self.coordinator.step(self.now, event.clone());
         self.effects.extend(effects);
+        i9_nothing_idles(&self.coordinator, &self.settings, self.settings.min_window);
         if matches!(event, Event::Received { .. }) {
             self.undecided.push(event);
         }

@@ -10,7 +10,11 @@ use tokio::{sync::mpsc::UnboundedReceiver, time::timeout};
 
 impl Loop {
     /// Says whether the member has left.
-    pub(super) async fn on_event(&mut self, event: GroupEvent, reported: &mut UnboundedReceiver<Report>) -> bool {
+    pub(super) async fn on_event(
+        &mut self,
+        event: GroupEvent,
+        reported: &mut UnboundedReceiver<Report>,
+    ) -> bool {
         match event {
             GroupEvent::Record(record) => self.on_record(record),
             GroupEvent::End { at, next_offset } => {
@@ -27,7 +31,9 @@ impl Loop {
             GroupEvent::OutOfRange { at, offset } => {
                 self.fail(ProcessorError::OutOfRange { at, offset });
             }
-            GroupEvent::Trouble(error) => tracing::warn!(topic = %self.topic, %error, "the bus is in trouble"),
+            GroupEvent::Trouble(error) => {
+                tracing::warn!(topic = %self.topic, %error, "the bus is in trouble")
+            }
             GroupEvent::Fatal(error) => self.fail(error.into()),
             GroupEvent::Closed => return true,
         }

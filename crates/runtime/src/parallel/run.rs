@@ -46,6 +46,7 @@ pub(super) enum End {
 }
 
 /// What follows from the end of a handler.
+#[allow(clippy::large_enum_variant)] // one at a time, taken apart at once
 enum Concluded<'r> {
     Ended(End),
     /// The record is to become a dead letter.
@@ -277,7 +278,7 @@ impl<'r> Running<'r> {
     async fn supersede(mut self, kind: &'static str, failure: Option<Envelope>) -> End {
         self.span.set("starling.superseded", kind);
         if let Some(failure) = failure {
-            let _ = self.outbox.emit(failure); // acknowledged below, with everything else
+            self.outbox.emit(failure); // acknowledged below, with everything else
         }
         match self.scope.settled().await {
             Ok(()) | Err(EmitError::Refused(_)) => {
@@ -325,7 +326,7 @@ impl<'r> Running<'r> {
         if let Some(failure) = failure {
             let told = Outbox::new(courier.clone(), self.span.traceparent().clone());
             let telling = told.guard();
-            let _ = told.emit(failure); // acknowledged below
+            told.emit(failure); // acknowledged below
             match telling.settled().await {
                 Ok(()) => {}
                 Err(EmitError::Refused(why)) => {

@@ -41,9 +41,9 @@ pub(super) fn gather(sources: &Sources) -> (BTreeMap<String, Node>, Vec<Fault>) 
     lay(toml(DEFAULTS, "the built-in defaults"));
     for path in &sources.files {
         let origin = format!("file {}", path.display());
-        lay(std::fs::read_to_string(path).map_err(|error| unreadable(&origin, &error.to_string())).and_then(
-            |text| toml(&text, &origin),
-        ));
+        lay(std::fs::read_to_string(path)
+            .map_err(|error| unreadable(&origin, &error.to_string()))
+            .and_then(|text| toml(&text, &origin)));
     }
     for (variable, path) in [
         ("OPENAI_API_KEY", "model.api_key"),

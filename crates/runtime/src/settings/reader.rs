@@ -39,6 +39,20 @@ impl Reader {
         })
     }
 
+    /// A text that `accept` takes.
+    pub(super) fn checked(&mut self, path: &str, expected: &str, accept: impl Fn(&str) -> bool) -> String {
+        self.take(path, expected, |raw| match raw {
+            Raw::Text(text) => accept(text).then(|| text.clone()),
+            _ => None,
+        })
+    }
+
+    /// An address of an HTTP server; `None` if it is empty.
+    pub(super) fn http(&mut self, path: &str) -> Option<String> {
+        let accept = |url: &str| url.is_empty() || url.starts_with("http://") || url.starts_with("https://");
+        Some(self.checked(path, "an http:// or https:// address", accept)).filter(|url| !url.is_empty())
+    }
+
     /// A text; `None` if it is empty.
     pub(super) fn optional(&mut self, path: &str) -> Option<String> {
         Some(self.text(path)).filter(|text| !text.is_empty())
@@ -98,8 +112,7 @@ impl Reader {
 
     /// A duration within `range`.
     pub(super) fn duration(&mut self, path: &str, range: RangeInclusive<Duration>) -> Duration {
-        let expected =
-            format!("a duration such as \"10s\", from {:?} to {:?}", range.start(), range.end());
+        let expected = format!("a duration such as \"10s\", from {:?} to {:?}", range.start(), range.end());
         self.take(path, &expected, |raw| match raw {
             Raw::Text(text) => units::duration(text).filter(|value| range.contains(value)),
             _ => None,
@@ -108,8 +121,7 @@ impl Reader {
 
     /// A size in bytes within `range`.
     pub(super) fn size(&mut self, path: &str, range: RangeInclusive<u64>) -> usize {
-        let expected =
-            format!("a size such as \"8MiB\", from {} to {} bytes", range.start(), range.end());
+        let expected = format!("a size such as \"8MiB\", from {} to {} bytes", range.start(), range.end());
         self.take(path, &expected, |raw| {
             let value = match raw {
                 Raw::Text(text) => units::bytes(text)?,

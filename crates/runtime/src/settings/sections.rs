@@ -352,12 +352,10 @@ fn topics(r: &mut Reader) -> TopicSettings {
         fleet: kept("fleet"),
         dlq: kept("dlq"),
     };
-    let prefix = r.text("topics.prefix");
     let legal = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-    if !(1..=100).contains(&prefix.len()) || !prefix.chars().all(legal) {
-        let expected = "1 to 100 letters, digits and . _ -";
-        r.complain("topics.prefix", expected, &format!("{prefix:?}"), "the settings");
-    }
+    let prefix = r.checked("topics.prefix", "1 to 100 letters, digits and . _ -", |prefix| {
+        (1..=100).contains(&prefix.len()) && prefix.chars().all(legal)
+    });
     TopicSettings {
         prefix,
         replication: r.integer("topics.replication", -1..=100),
@@ -370,10 +368,8 @@ fn topics(r: &mut Reader) -> TopicSettings {
 }
 
 fn kafka(r: &mut Reader) -> KafkaSettings {
-    let brokers = r.text("kafka.brokers");
-    if brokers.trim().is_empty() {
-        r.complain("kafka.brokers", "host:port, several separated by commas", "nothing", "the settings");
-    }
+    let expected = "host:port, several separated by commas";
+    let brokers = r.checked("kafka.brokers", expected, |brokers| !brokers.trim().is_empty());
     let properties = r.texts("kafka.properties");
     KafkaSettings {
         brokers,
@@ -428,12 +424,8 @@ fn model(r: &mut Reader) -> ModelSettings {
             }
         }
     }
-    let base_url = r.optional("model.base_url");
-    if let Some(url) = base_url.as_deref().filter(|url| !is_http(url)) {
-        r.complain("model.base_url", "an http:// or https:// address", &format!("{url:?}"), "the settings");
-    }
     ModelSettings {
-        base_url,
+        base_url: r.http("model.base_url"),
         api_key: api_key.map(SecretString::from),
         offline: r.choice(
             "model.offline",
@@ -468,29 +460,18 @@ fn prices(r: &mut Reader) -> BTreeMap<String, ModelPrice> {
 }
 
 fn telemetry(r: &mut Reader) -> TelemetrySettings {
-    let otlp_endpoint = r.optional("telemetry.otlp_endpoint");
-    if let Some(url) = otlp_endpoint.as_deref().filter(|url| !is_http(url)) {
-        let expected = "an http:// or https:// address";
-        r.complain("telemetry.otlp_endpoint", expected, &format!("{url:?}"), "the settings");
-    }
-    let log_level = r.text("telemetry.log_level");
-    if let Err(error) = tracing_subscriber::EnvFilter::try_new(&log_level) {
-        let expected = "a level such as info, or a filter such as info,starling_bus=debug";
-        r.complain("telemetry.log_level", expected, &format!("{log_level:?}: {error}"), "the settings");
-    }
+    let expected = "a level such as info, or a filter such as info,starling_bus=debug";
+    let log_level = r.checked("telemetry.log_level", expected, |filter| {
+        tracing_subscriber::EnvFilter::try_new(filter).is_ok()
+    });
     TelemetrySettings {
-        otlp_endpoint,
+        otlp_endpoint: r.http("telemetry.otlp_endpoint"),
         sample_ratio: r.number("telemetry.sample_ratio", 0.0..=1.0),
         queue: r.integer("telemetry.queue", 1..=1_000_000),
         batch: r.integer("telemetry.batch", 1..=100_000),
         delay: r.duration("telemetry.delay", MS..=MINUTE),
         timeout: r.duration("telemetry.timeout", MS..=MINUTE),
-        log_format: r
-            .choice("telemetry.log_format", &[("text", LogFormat::Text), ("json", LogFormat::Json)]),
+        log_format: r.choice("telemetry.log_format", &[("text", LogFormat::Text), ("json", LogFormat::Json)]),
         log_level,
     }
-}
-
-fn is_http(url: &str) -> bool {
-    url.starts_with("http://") || url.starts_with("https://")
 }

@@ -308,11 +308,6 @@ impl World {
         self.bus.send(record).await.unwrap();
     }
 
-    /// Next offset of a partition.
-    pub(crate) async fn end(&self, topic: &Topic, partition: i32) -> i64 {
-        self.bus.watermarks(&self.at(topic, partition)).await.unwrap().high
-    }
-
     pub(crate) async fn records(&self, topic: &Topic, partition: i32) -> Vec<InRecord> {
         let at = self.at(topic, partition);
         let marks = self.bus.watermarks(&at).await.unwrap();

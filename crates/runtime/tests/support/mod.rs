@@ -6,7 +6,7 @@ pub mod scripted;
 use bytes::Bytes;
 use starling_bus::{Bus, InRecord, MemoryBus, MemoryOptions, OutRecord, PartitionId, ReaderEvent, StartAt};
 use starling_protocol::{
-    Body, Cancel, CallReport, Envelope, EnvelopeId, IntentId, Role, RunId, Tag, Task, TaskId, TaskKind,
+    Body, CallReport, Cancel, Envelope, EnvelopeId, IntentId, Role, RunId, Tag, Task, TaskId, TaskKind,
     TaskResult, Timestamp, Topic,
 };
 use starling_runtime::{
@@ -88,7 +88,10 @@ pub fn result(of: &Envelope, output: &str) -> Envelope {
         report: CallReport::default(),
         worker: "w".into(),
     });
-    Envelope { hop: of.hop + 1, ..envelope(of.intent_id.as_str(), &task.title, Tag::role(Role::Coordinator), body) }
+    Envelope {
+        hop: of.hop + 1,
+        ..envelope(of.intent_id.as_str(), &task.title, Tag::role(Role::Coordinator), body)
+    }
 }
 
 /// The cancellation of an intent.
@@ -121,7 +124,13 @@ pub fn title(envelope: &Envelope) -> String {
 }
 
 /// Writes a value as it is.
-pub async fn write(bus: &MemoryBus, to: PartitionId, key: Option<&str>, headers: &[(&str, &str)], value: &[u8]) -> i64 {
+pub async fn write(
+    bus: &MemoryBus,
+    to: PartitionId,
+    key: Option<&str>,
+    headers: &[(&str, &str)],
+    value: &[u8],
+) -> i64 {
     let headers =
         headers.iter().map(|(n, v)| ((*n).to_owned(), Bytes::copy_from_slice(v.as_bytes()))).collect();
     let key = key.map(|key| Bytes::copy_from_slice(key.as_bytes()));

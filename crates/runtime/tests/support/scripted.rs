@@ -70,7 +70,7 @@ impl EnvelopeHandler for Scripted {
             "stubborn" => std::future::pending().await,
             _ => {}
         }
-        let _ = cx.outbox.emit(result(&envelope, "done"));
+        cx.outbox.emit(result(&envelope, "done"));
         Ok(())
     }
 

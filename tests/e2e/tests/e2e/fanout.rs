@@ -28,8 +28,9 @@ async fn a_hundred_members_of_one_group_share_a_hundred_tasks() -> Result<()> {
         .set("topics.partitions.worker=128")
         // A hundred processes on two cores are slow to speak, and slow is not dead.
         .set("kafka.session_timeout=30s")
-        .set("fleet.interval=1s")
-        .set("fleet.forget_after=15s");
+        // Each process hears each other one.
+        .set("fleet.interval=5s")
+        .set("fleet.forget_after=30s");
     options.alone = true;
     let began = Instant::now();
     let swarm = Swarm::start(options).await?;

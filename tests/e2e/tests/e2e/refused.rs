@@ -85,7 +85,7 @@ async fn a_plan_that_cannot_be_carried_out_fails_its_intent_with_the_reason() ->
         &["circle", "A", "B"][..],
         &["nobody", "not in the plan"],
         &["more than 100 tasks"],
-        &["tasks"],
+        &["JSON"],
     ]) {
         let outcome = swarm.outcome(id, SOON).await?;
         assert_eq!(outcome.status, OutcomeStatus::Failed, "{id}: {}", outcome.reason);

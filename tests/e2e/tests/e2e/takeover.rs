@@ -20,9 +20,10 @@ async fn a_planner_killed_in_the_middle_of_its_plan_is_replaced() -> Result<()> 
     let plan = Plan::independent(6);
     let pieces = plan.pieces();
     let asked = Mutex::new(HashSet::new());
-    // The first plan of each goal stops after two tasks.
+    // The first plan of each round stops after two tasks.
     let model = Scripted::new(plan).but(move |call| {
-        let first = call.purpose == Purpose::Plan && asked.lock().unwrap().insert(call.section("Goal")?.to_owned());
+        let goal = call.section("Goal").filter(|goal| goal.starts_with("Plan it"))?;
+        let first = call.purpose == Purpose::Plan && asked.lock().unwrap().insert(goal.to_owned());
         let delays = [0, 0, 600].map(Duration::from_secs);
         first.then(|| MockAction::Stream { chunks: delays.into_iter().zip(pieces.clone()).collect() })
     });
@@ -39,13 +40,17 @@ async fn a_planner_killed_in_the_middle_of_its_plan_is_replaced() -> Result<()> 
         })
         .await?;
         swarm.planners.remove(0).kill()?;
+        let unfinished = undone_dispatches(&swarm.logs, &swarm.names.name(&Topic::Worker(None))).await?;
         let outcome = swarm.outcome(&id, SOON).await?;
         assert_eq!(outcome.status, OutcomeStatus::Succeeded, "{}", outcome.reason);
         assert_eq!((outcome.tasks.total, outcome.tasks.succeeded), (6, 6));
         assert_eq!(model.calls.of(Purpose::Plan).len() - plans, 2, "one plan was lost, one was made");
         let repeated = model.calls.repeated(Purpose::Work) - work;
-        println!("round {round}: {repeated} calls were repeated, 2 belonged to the abandoned run");
-        assert!(repeated <= 2, "{repeated} calls were repeated");
+        println!(
+            "round {round}: {repeated} calls were repeated; 2 belonged to the abandoned run, {unfinished} \
+             dispatches were not marked done"
+        );
+        assert!(repeated <= 2 + unfinished, "{repeated} calls were repeated");
         serves_on(&swarm, &format!("after-plan-{round}")).await?;
         swarm.logs.one_outcome(&id).await?;
     }

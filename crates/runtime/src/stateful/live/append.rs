@@ -11,10 +11,11 @@ use crate::{
     },
 };
 use futures::FutureExt as _;
-use starling_bus::{Delivered, OutRecord, SendError, StartAt};
+use starling_bus::{Bus, Delivered, DeliveryFuture, OutRecord, SendError, StartAt};
 use starling_engine::statelog::{Observed, Placed};
 use starling_protocol::state::StateRecord;
-use tokio::time::{Instant, timeout};
+use std::{sync::Arc, time::Duration};
+use tokio::time::{Instant, sleep, timeout};
 
 impl<M: Machine> Live<'_, M> {
     pub(super) fn append(&mut self, record: StateRecord, along: Vec<Along>) -> Result<(), Failure> {
@@ -26,9 +27,10 @@ impl<M: Machine> Live<'_, M> {
             headers: Vec::new(),
             payload: Some(payload.into()),
         };
-        let delivery = self.shared.bus.send(record_out);
-        let limit = self.shared.options.append_timeout;
-        let delivery = timeout(limit, delivery).map(|result| match result {
+        let (bus, options) = (self.shared.bus.clone(), &self.shared.options);
+        let (limit, pause) = (options.append_timeout, options.resend_min);
+        let first = bus.send(record_out.clone());
+        let delivery = timeout(limit, deliver(bus, record_out, first, pause)).map(|result| match result {
             Ok(Ok(delivered)) => Ok(delivered),
             Ok(Err(error @ SendError::Refused { .. })) => {
                 tracing::error!(%error, "the state log does not take records that the settings allow");
@@ -133,6 +135,26 @@ impl<M: Machine> Live<'_, M> {
                     tracing::warn!(%error, %state, offset, "the state log was not trimmed");
                 }
             });
+        }
+    }
+}
+
+/// Waits for the answer to an append. One that surely was not written, as when the producer's queue is
+/// full, is sent again; nothing else is.
+async fn deliver(
+    bus: Arc<dyn Bus>,
+    record: OutRecord,
+    mut delivery: DeliveryFuture,
+    pause: Duration,
+) -> Result<Delivered, SendError> {
+    loop {
+        match delivery.await {
+            Err(SendError::NotSent { reason, .. }) => {
+                tracing::warn!(reason, "the append is sent again");
+                sleep(pause).await;
+                delivery = bus.send(record.clone());
+            }
+            other => return other,
         }
     }
 }
