@@ -98,18 +98,24 @@ impl Client {
     /// # Errors
     /// The broker is unreachable.
     pub async fn follow(&self, id: &IntentId, start: StartAt) -> Result<Follower, CliError> {
-        let outcomes = self.partition(&Topic::Outcomes, id).await?;
-        let progress = self.partition(&Topic::Progress, id).await?;
+        let outcomes = self.open(&Topic::Outcomes, id, start).await?;
+        let progress = self.open(&Topic::Progress, id, start).await?;
+        let codec = self.codec.clone();
+        Ok(Follower { outcomes, progress, codec, id: id.clone(), at_end: [false; 2], ended: false })
+    }
+
+    /// A reader of the partition of `id`. One for each topic: a client that follows the same partition of
+    /// two topics cannot tell at whose end it is without asking, and that takes half a second.
+    async fn open(&self, topic: &Topic, id: &IntentId, start: StartAt) -> Result<Arc<dyn LogReader>, CliError> {
+        let partition = self.partition(topic, id).await?;
         let reader = self.bus.reader().await?;
         // `End` must mean the end as it is now, not as it is when the client gets around to asking.
-        for partition in [&outcomes, &progress] {
-            let start = match start {
-                StartAt::End => StartAt::Offset(self.bus.watermarks(partition).await?.high),
-                other => other,
-            };
-            reader.add(partition.clone(), start).await?;
-        }
-        Ok(Follower { reader, codec: self.codec.clone(), id: id.clone(), outcomes, at_end: [false; 2], ended: false })
+        let start = match start {
+            StartAt::End => StartAt::Offset(self.bus.watermarks(&partition).await?.high),
+            other => other,
+        };
+        reader.add(partition, start).await?;
+        Ok(reader)
     }
 
     async fn partition(&self, topic: &Topic, id: &IntentId) -> Result<PartitionId, CliError> {
@@ -150,10 +156,11 @@ impl Client {
 
 /// Sees what becomes of one intent.
 pub struct Follower {
-    reader: Arc<dyn LogReader>,
+    outcomes: Arc<dyn LogReader>,
+    progress: Arc<dyn LogReader>,
     codec: Codec,
     id: IntentId,
-    outcomes: PartitionId,
+    /// Whether outcomes and progress were read to their end once.
     at_end: [bool; 2],
     ended: bool,
 }
@@ -168,17 +175,23 @@ impl Follower {
             return Ok(None);
         }
         loop {
-            match self.reader.next().await {
+            // Progress first, as far as it is there: what is shown should be in order.
+            let (topic, event) = tokio::select! {
+                biased;
+                event = self.progress.next() => (1, event),
+                event = self.outcomes.next() => (0, event),
+            };
+            match event {
                 ReaderEvent::Record(record) => {
                     if let Some(seen) = self.read(&record) {
                         self.ended = matches!(seen, Seen::Outcome(_));
                         return Ok(Some(seen));
                     }
                 }
-                ReaderEvent::End { at, .. } => {
-                    let was_at_end = self.at_end == [true; 2];
-                    self.at_end[usize::from(at != self.outcomes)] = true;
-                    if !was_at_end && self.at_end == [true; 2] {
+                ReaderEvent::End { .. } => {
+                    let knew = self.at_end == [true; 2];
+                    self.at_end[topic] = true;
+                    if !knew && self.at_end == [true; 2] {
                         return Ok(Some(Seen::Present));
                     }
                 }

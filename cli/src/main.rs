@@ -4,6 +4,10 @@ use clap::Parser as _;
 use starling::{args::Cli, commands};
 use std::process::ExitCode;
 
+/// A fifth of the processor time of a busy process went into the system's allocator.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,

@@ -5,7 +5,7 @@ use starling_bus::Bus;
 use starling_protocol::TopicNames;
 use starling_runtime::{
     Settings,
-    process::bus_from,
+    process::{Traffic, bus_from},
     settings::{Sources, parse_override},
     telemetry::{self, Spans, TelemetryGuard},
 };
@@ -55,12 +55,12 @@ impl Session {
         self.brokers_given
     }
 
-    /// The Kafka of the settings.
+    /// The Kafka of the settings. Does not wait for a broker.
     ///
     /// # Errors
-    /// No broker answers.
-    pub async fn kafka(&self) -> Result<Arc<dyn Bus>, CliError> {
-        Ok(bus_from(&self.settings)?)
+    /// The client does not take a property.
+    pub fn kafka(&self, traffic: Traffic) -> Result<Arc<dyn Bus>, CliError> {
+        Ok(bus_from(&self.settings, traffic)?)
     }
 
     /// A publisher and follower on that bus.

@@ -8,6 +8,7 @@ use super::measure::{Figures, Percentiles};
 use crate::{args::DecisionArgs, exit::CliError, session::Session};
 use bytes::Bytes;
 use starling_bus::{KafkaOptions, OutRecord, PartitionId, TopicSpec, TransactionProbe};
+use starling_runtime::process::Traffic;
 use std::{
     collections::BTreeMap,
     time::{Duration, Instant},
@@ -16,7 +17,7 @@ use std::{
 const EFFECT_BYTES: usize = 1_000;
 
 pub(super) async fn run(session: &Session, args: &DecisionArgs) -> Result<Figures, CliError> {
-    let bus = session.kafka().await?;
+    let bus = session.kafka(Traffic::FanOut)?;
     let prefix = format!("bench{:08x}", rand::random::<u32>());
     let topic = |name: &str, partitions| TopicSpec {
         name: format!("{prefix}.{name}"),

@@ -13,7 +13,7 @@ use starling_llm::{
     mock::{MockOptions, MockServer},
 };
 use starling_protocol::{Body, Codec, Envelope, Intent, IntentId, Outcome, Topic, TopicNames};
-use starling_runtime::{Settings, settings::Offline, topics::topic_specs};
+use starling_runtime::{Settings, process::Traffic, settings::Offline, topics::topic_specs};
 use std::{sync::Arc, time::Instant};
 
 /// A swarm and its user.
@@ -39,6 +39,7 @@ impl Stage {
         let mut settings = Settings::clone(&session.settings);
         settings.topics.prefix = format!("bench{:08x}", rand::random::<u32>());
         settings.topics.replication = -1;
+        settings.coordinator.max_depth = 100; // a bench may want a chain
         settings.processor.slots.worker = args.slots;
         settings.processor.slots.critic = args.slots * args.workers;
         let (model, server) = match model {
@@ -54,7 +55,7 @@ impl Stage {
         };
         let bus: Arc<dyn Bus> = match args.bus {
             BusKind::Memory => MemoryBus::new(MemoryOptions::default()),
-            BusKind::Kafka => session.kafka().await?,
+            BusKind::Kafka => session.kafka(Traffic::FanOut)?,
         };
         bus.create_topics(&topic_specs(&settings.topics)).await?;
         let names = TopicNames::new(settings.topics.prefix.as_str());

@@ -1,11 +1,11 @@
 //! `starling dev`: all services in one process, against a real broker.
 
 use crate::{args::DevArgs, exit::CliError, report, session::Session, swarm::Swarm};
-use starling_runtime::topics::topic_specs;
+use starling_runtime::{process::Traffic, topics::topic_specs};
 use std::process::ExitCode;
 
 pub(super) async fn dev(session: &Session, args: DevArgs) -> Result<ExitCode, CliError> {
-    let bus = session.kafka().await?;
+    let bus = session.kafka(Traffic::FanOut)?;
     if !args.no_topics {
         bus.create_topics(&topic_specs(&session.settings.topics)).await?;
     }

@@ -12,6 +12,7 @@ use crate::{
 };
 use starling_bus::StartAt;
 use starling_protocol::{IntentId, Outcome};
+use starling_runtime::process::Traffic;
 use std::{
     process::ExitCode,
     time::{Duration, Instant},
@@ -29,7 +30,7 @@ pub(super) async fn run(session: &Session, args: RunArgs) -> Result<ExitCode, Cl
     }
     let bus = match &swarm {
         Some(swarm) => swarm.bus(),
-        None => session.kafka().await?,
+        None => session.kafka(Traffic::OneByOne)?,
     };
     let client = session.client(bus);
     let id = submission.id.clone();

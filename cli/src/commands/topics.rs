@@ -1,11 +1,11 @@
 //! `starling topics`: the topics of an installation.
 
 use crate::{exit::CliError, session::Session};
-use starling_runtime::topics::topic_specs;
+use starling_runtime::{process::Traffic, topics::topic_specs};
 use std::process::ExitCode;
 
 pub(super) async fn create(session: &Session) -> Result<ExitCode, CliError> {
-    let bus = session.kafka().await?;
+    let bus = session.kafka(Traffic::OneByOne)?;
     let specs = topic_specs(&session.settings.topics);
     let created = bus.create_topics(&specs).await?;
     for spec in &specs {

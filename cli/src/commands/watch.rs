@@ -9,6 +9,7 @@ use crate::{
     view::View,
 };
 use starling_bus::StartAt;
+use starling_runtime::process::Traffic;
 use std::{
     process::ExitCode,
     time::{Duration, Instant},
@@ -16,7 +17,7 @@ use std::{
 
 pub(super) async fn watch(session: &Session, args: WatchArgs) -> Result<ExitCode, CliError> {
     let id = parse_id(&args.id)?;
-    let client = session.client(session.kafka().await?);
+    let client = session.client(session.kafka(Traffic::OneByOne)?);
     let mut follower = client.follow(&id, StartAt::Beginning).await?;
     let mut view = View::fitting(args.json);
     let start = Instant::now();

@@ -112,11 +112,20 @@ impl StartError {
     }
 }
 
+/// How a process sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Traffic {
+    /// To many partitions at once, as a coordinator does.
+    FanOut,
+    /// One result after the other.
+    OneByOne,
+}
+
 /// The Kafka bus that the settings describe. Does not wait for a broker.
 ///
 /// # Errors
 /// The client does not take a property.
-pub fn bus_from(settings: &Settings) -> Result<Arc<dyn Bus>, BusError> {
+pub fn bus_from(settings: &Settings, traffic: Traffic) -> Result<Arc<dyn Bus>, BusError> {
     let kafka = &settings.kafka;
     let options = KafkaOptions {
         client_id: settings.topics.prefix.clone(),
@@ -131,6 +140,10 @@ pub fn bus_from(settings: &Settings) -> Result<Arc<dyn Bus>, BusError> {
         },
         max_message_bytes: settings.topics.max_message,
         fetch_ahead_bytes: kafka.fetch_ahead,
+        producers: match traffic {
+            Traffic::FanOut => kafka.producers,
+            Traffic::OneByOne => 1,
+        },
         ..KafkaOptions::new(kafka.brokers.as_str())
     };
     let bus: Arc<dyn Bus> = KafkaBus::new(options)?;
@@ -150,7 +163,8 @@ impl Process {
     /// # Errors
     /// See [`StartError`].
     pub async fn start(settings: Settings, service: &str) -> Result<Self, StartError> {
-        let bus = bus_from(&settings)?;
+        let traffic = if service == "planner" { Traffic::FanOut } else { Traffic::OneByOne };
+        let bus = bus_from(&settings, traffic)?;
         Self::start_on(settings, service, bus).await
     }
 

@@ -100,7 +100,9 @@ impl Logs {
         let mut first: Option<(InRecord, Outcome)> = None;
         for record in self.records(&at).await? {
             let envelope: Envelope = self.codec.decode(record.value())?;
-            let Body::Outcome(outcome) = envelope.body else { bail!("{at} holds a {}", envelope.body.kind()) };
+            let Body::Outcome(outcome) = envelope.body else {
+                bail!("{at} holds a {}", envelope.body.kind())
+            };
             if envelope.intent_id != *id {
                 continue;
             }

@@ -116,7 +116,11 @@ impl Plan {
     pub fn pieces(&self) -> Vec<String> {
         let last = self.0.len().saturating_sub(1);
         let piece = |(n, task): (usize, &serde_json::Value)| {
-            format!("{}{task}{}", if n == 0 { "{\"tasks\":[" } else { "," }, if n == last { "]}" } else { "" })
+            format!(
+                "{}{task}{}",
+                if n == 0 { "{\"tasks\":[" } else { "," },
+                if n == last { "]}" } else { "" }
+            )
         };
         self.0.iter().enumerate().map(piece).collect()
     }
@@ -158,7 +162,9 @@ impl Scripted {
         self.but(move |call| {
             let usual = before.as_ref().and_then(|special| special(call));
             if holding.load(Ordering::SeqCst) && which(call) {
-                return Some(MockAction::Hold { then: Box::new(usual.unwrap_or_else(|| ordinary(&plan, call))) });
+                return Some(MockAction::Hold {
+                    then: Box::new(usual.unwrap_or_else(|| ordinary(&plan, call))),
+                });
             }
             usual
         })

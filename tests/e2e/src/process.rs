@@ -24,7 +24,8 @@ pub struct Proc {
 /// Where the workspace's binaries are: beside the test binary, in the target directory's profile folder.
 fn binary(name: &str) -> Result<PathBuf> {
     let test = std::env::current_exe()?;
-    let profile = test.parent().and_then(Path::parent).context("a test binary lies in target/<profile>/deps")?;
+    let profile =
+        test.parent().and_then(Path::parent).context("a test binary lies in target/<profile>/deps")?;
     let path = profile.join(name);
     anyhow::ensure!(path.exists(), "{} is not built; `make test` builds it first", path.display());
     Ok(path)
@@ -45,7 +46,8 @@ impl Proc {
     ) -> Result<Self> {
         let stdout = dir.join(format!("{name}.out"));
         let stderr = dir.join(format!("{name}.err"));
-        let inherited = ["PATH", "HOME", "TMPDIR"].into_iter().filter_map(|key| Some((key, std::env::var_os(key)?)));
+        let inherited =
+            ["PATH", "HOME", "TMPDIR"].into_iter().filter_map(|key| Some((key, std::env::var_os(key)?)));
         let child = Command::new(binary(binary_name)?)
             .args(args)
             .env_clear()

@@ -73,10 +73,16 @@ pub fn faults_of_tree(spans: &[Span]) -> Vec<String> {
     }
     for span in spans {
         if !span.parent.is_empty() && !ids.contains(span.parent.as_str()) {
-            faults.push(format!("{} of {} has a parent {} that nobody exported", span.name, span.service, span.parent));
+            faults.push(format!(
+                "{} of {} has a parent {} that nobody exported",
+                span.name, span.service, span.parent
+            ));
         }
         for link in span.links.iter().filter(|link| !ids.contains(link.as_str())) {
-            faults.push(format!("{} of {} has a link to {link}, which nobody exported", span.name, span.service));
+            faults.push(format!(
+                "{} of {} has a link to {link}, which nobody exported",
+                span.name, span.service
+            ));
         }
     }
     faults

@@ -143,7 +143,8 @@ impl Swarm {
             env.push(("OTEL_EXPORTER_OTLP_ENDPOINT".to_owned(), otlp));
         }
         let own = options.settings.iter().map(String::as_str);
-        let args = SETTINGS.into_iter().chain(own).flat_map(|setting| ["--set".to_owned(), setting.to_owned()]);
+        let args =
+            SETTINGS.into_iter().chain(own).flat_map(|setting| ["--set".to_owned(), setting.to_owned()]);
         let bus: Arc<dyn Bus> = KafkaBus::new(KafkaOptions::new(brokers))?;
         let names = TopicNames::new(prefix);
         let mut swarm = Self {
@@ -251,7 +252,8 @@ impl Swarm {
     /// The broker does not take it.
     pub async fn submit_within(&self, id: &str, goal: &str, timeout: Option<Duration>) -> Result<IntentId> {
         let id = IntentId::from_string(id);
-        let intent = Intent { goal: goal.to_owned(), strategy: "llm".to_owned(), priority: 5, ..Intent::default() };
+        let intent =
+            Intent { goal: goal.to_owned(), strategy: "llm".to_owned(), priority: 5, ..Intent::default() };
         let submission =
             Submission { id: id.clone(), intent, tenant: "test".to_owned(), timeout, traceparent: None };
         self.client.submit(submission).await?;
@@ -265,7 +267,9 @@ impl Swarm {
     /// The broker does not take them.
     pub async fn publish(&self, value: &[u8], headers: &[(&str, &str)]) -> Result<IntentId> {
         let to = self.logs.partition(&Topic::Intents, 0);
-        let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), Bytes::copy_from_slice(value.as_bytes())));
+        let headers = headers
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), Bytes::copy_from_slice(value.as_bytes())));
         let record = OutRecord {
             to: to.clone(),
             key: None,
@@ -315,7 +319,9 @@ async fn wait_ready(process: &mut Proc, until: Instant) -> Result<()> {
 async fn says_ready(process: &Proc) -> bool {
     let log = process.stderr();
     let Some(line) = log.lines().find(|line| line.contains("/readyz")) else { return false };
-    let Some(address) = line.split_whitespace().find_map(|word| word.strip_prefix("address=")) else { return false };
+    let Some(address) = line.split_whitespace().find_map(|word| word.strip_prefix("address=")) else {
+        return false;
+    };
     let ask = async {
         let mut stream = tokio::net::TcpStream::connect(address).await?;
         stream.write_all(b"GET /readyz HTTP/1.0\r\n\r\n").await?;
@@ -331,16 +337,12 @@ async fn says_ready(process: &Proc) -> bool {
 
 /// Waits until `condition` holds.
 ///
-/// # Errors
-/// None: it is a future like the others of a test.
-///
 /// # Panics
 /// It does not hold in time. A panic, unlike an error, shows what the processes have printed.
-pub async fn eventually(what: &str, within: Duration, mut condition: impl FnMut() -> bool) -> Result<()> {
+pub async fn eventually(what: &str, within: Duration, mut condition: impl FnMut() -> bool) {
     let until = Instant::now() + within;
     while !condition() {
         assert!(Instant::now() < until, "{what}: not within {within:?}");
         tokio::time::sleep(Duration::from_millis(10)).await; // polls a condition that has no event
     }
-    Ok(())
 }

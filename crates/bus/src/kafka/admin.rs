@@ -21,6 +21,10 @@ use std::{
 };
 use tokio::task::spawn_blocking;
 
+/// How long the client may look for a partition's leader by itself. It does not look again as long as it
+/// waits, so a leader that was elected a moment later would not be found.
+const WATERMARKS_TRY: Duration = Duration::from_secs(1);
+
 #[derive(Clone)]
 pub(super) struct Admin(Arc<Inner>);
 
@@ -50,14 +54,7 @@ impl Admin {
 
     pub(super) async fn watermarks(&self, at: &PartitionId) -> Result<Watermarks, BusError> {
         let at = at.clone();
-        self.blocking(move |inner| {
-            let (low, high) = inner
-                .metadata
-                .fetch_watermarks(&at.topic, at.partition, inner.options.request_timeout)
-                .map_err(|error| inner.error(&at.topic, &error))?;
-            Ok(Watermarks { low, high })
-        })
-        .await
+        self.blocking(move |inner| inner.watermarks(&at)).await
     }
 
     pub(super) async fn committed(
@@ -157,6 +154,32 @@ impl Inner {
                     thread::sleep(Duration::from_millis(20));
                 }
                 other => return other.map(|_| ()),
+            }
+        }
+    }
+
+    /// First and next offset, once the partition's leader knows that it leads: for a moment after the topic
+    /// was made, or leaders have changed, it does not.
+    fn watermarks(&self, at: &PartitionId) -> Result<Watermarks, BusError> {
+        // A broker answers for itself at once, but for hundreds of new partitions only when it has made them.
+        let deadline = Instant::now() + self.options.request_timeout * 3;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let patience = left.min(WATERMARKS_TRY);
+            let error = match self.metadata.fetch_watermarks(&at.topic, at.partition, patience) {
+                Ok((low, high)) => return Ok(Watermarks { low, high }),
+                Err(error) => error,
+            };
+            match code_of(&error) {
+                Some(Code::NotLeaderForPartition | Code::LeaderNotAvailable | Code::OperationTimedOut)
+                    if !left.is_zero() =>
+                {
+                    while self.metadata.poll(Duration::ZERO).is_some() {} // serves its log
+                    // The client must be told to look for the leader anew.
+                    let _ = self.metadata.fetch_metadata(Some(&at.topic), left);
+                    thread::sleep(Duration::from_millis(20));
+                }
+                _ => return Err(self.error(&at.topic, &error)),
             }
         }
     }

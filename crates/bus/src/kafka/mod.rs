@@ -46,7 +46,7 @@ impl KafkaBus {
     /// [`BusError::Refused`] if librdkafka does not take a setting.
     pub fn new(options: KafkaOptions) -> Result<Arc<Self>, BusError> {
         Ok(Arc::new(Self {
-            sender: Sender::new(options.clone())?,
+            sender: Sender::new(&options)?,
             admin: Admin::new(options.clone())?,
             single: SingleReads::new(options),
         }))

@@ -31,7 +31,10 @@ pub struct KafkaOptions {
     pub group_protocol: GroupProtocol,
     /// Largest record that is sent (default 8 MiB). The topic's `max.message.bytes` may be smaller.
     pub max_message_bytes: usize,
-    /// Records that may wait to be acknowledged (default 100,000); beyond it sending is refused.
+    /// Producers side by side (default 1), for processes that send to many partitions at once: each has at
+    /// most five requests under way, of one partition each.
+    pub producers: usize,
+    /// Records that may wait to be acknowledged, for each producer (default 100,000); beyond it sending is refused.
     pub send_queue_records: usize,
     /// Bytes that may wait to be acknowledged (default 64 MiB); beyond it sending is refused.
     pub send_queue_bytes: usize,
@@ -59,6 +62,7 @@ impl KafkaOptions {
             linger: Duration::ZERO,
             group_protocol: GroupProtocol::Classic,
             max_message_bytes: 8 << 20,
+            producers: 1,
             send_queue_records: 100_000,
             send_queue_bytes: 64 << 20,
             send_timeout: Duration::from_secs(30),

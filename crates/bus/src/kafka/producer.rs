@@ -12,6 +12,7 @@ use rdkafka::{
 };
 use std::{
     future::ready,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
     sync::{
         Arc, PoisonError, RwLock,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -27,8 +28,16 @@ use tokio::{
 type Answer = oneshot::Sender<Result<Delivered, SendError>>;
 type Client = ThreadedProducer<Deliveries>;
 
-/// An idempotent producer that survives fatal errors of its client by making another one.
+/// Several idempotent producers side by side. librdkafka puts only one partition into a request, and an
+/// idempotent producer has at most five requests under way: one alone would send a fan-out over a hundred
+/// partitions in twenty rounds. A partition always has the same producer, so that its order holds.
 pub(super) struct Sender {
+    lines: Vec<Line>,
+    outstanding: Arc<Outstanding>,
+}
+
+/// An idempotent producer that survives fatal errors of its client by making another one.
+struct Line {
     options: KafkaOptions,
     client: RwLock<Arc<Live>>,
     outstanding: Arc<Outstanding>,
@@ -54,13 +63,43 @@ impl Outstanding {
 }
 
 impl Sender {
-    pub(super) fn new(options: KafkaOptions) -> Result<Self, BusError> {
+    pub(super) fn new(options: &KafkaOptions) -> Result<Self, BusError> {
         let outstanding = Arc::new(Outstanding::default());
+        let line = |_| Line::new(options.clone(), outstanding.clone());
+        let lines = (0..options.producers.max(1)).map(line).collect::<Result<Vec<_>, _>>()?;
+        Ok(Self { lines, outstanding })
+    }
+
+    pub(super) fn send(&self, record: OutRecord) -> DeliveryFuture {
+        let mut hasher = DefaultHasher::new();
+        record.to.hash(&mut hasher);
+        let line = usize::try_from(hasher.finish() % self.lines.len() as u64).unwrap_or(0);
+        self.lines[line].send(record)
+    }
+
+    pub(super) async fn flush(&self, within: Duration) {
+        let drained = async {
+            loop {
+                let none_left = self.outstanding.none_left.notified();
+                tokio::pin!(none_left);
+                none_left.as_mut().enable();
+                if self.outstanding.count.load(Ordering::Acquire) == 0 {
+                    return;
+                }
+                none_left.await;
+            }
+        };
+        let _ = timeout(within, drained).await; // the bound is the caller's wish
+    }
+}
+
+impl Line {
+    fn new(options: KafkaOptions, outstanding: Arc<Outstanding>) -> Result<Self, BusError> {
         let client = RwLock::new(Arc::new(Live::new(&options, &outstanding)?));
         Ok(Self { options, client, outstanding })
     }
 
-    pub(super) fn send(&self, record: OutRecord) -> DeliveryFuture {
+    fn send(&self, record: OutRecord) -> DeliveryFuture {
         let live = self.live();
         let (answer, answered) = oneshot::channel();
         let mut headers = OwnedHeaders::new_with_capacity(record.headers.len());
@@ -94,21 +133,6 @@ impl Sender {
                 ready(Err(send_error(record.to.to_string(), &error))).boxed()
             }
         }
-    }
-
-    pub(super) async fn flush(&self, within: Duration) {
-        let drained = async {
-            loop {
-                let none_left = self.outstanding.none_left.notified();
-                tokio::pin!(none_left);
-                none_left.as_mut().enable();
-                if self.outstanding.count.load(Ordering::Acquire) == 0 {
-                    return;
-                }
-                none_left.await;
-            }
-        };
-        let _ = timeout(within, drained).await; // the bound is the caller's wish
     }
 
     /// The client that works; a broken one is replaced first.

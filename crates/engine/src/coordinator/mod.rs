@@ -49,6 +49,7 @@ use admission::Header;
 use counters::Stale;
 use fair_queue::FairQueue;
 use placement::Placement;
+use progress::Untold;
 use starling_protocol::state::{Entity, EntityKey, RunEntity, TaskEntity};
 use starling_protocol::topic::partition_of;
 use starling_protocol::{Body, CallReport, Envelope, IntentId, OutcomeStatus, RecordRef, Timestamp};
@@ -75,6 +76,8 @@ pub struct Coordinator {
     effects: Vec<Effect>,
     /// Intents that changed, with the tasks that did.
     touched: BTreeMap<IntentId, BTreeSet<i32>>,
+    // Soft state again.
+    untold: Untold,
 }
 
 impl Coordinator {
@@ -95,6 +98,7 @@ impl Coordinator {
             window: 0,
             effects: Vec::new(),
             touched: BTreeMap::new(),
+            untold: Untold::default(),
         };
         new.on_fleet(FleetView::default());
         new

@@ -32,6 +32,7 @@ impl Coordinator {
         };
         self.store.remove_intent(id);
         self.touched.remove(id);
+        self.untold.forget(id);
         self.queue.forget(id);
         if under_way {
             let body = Body::Cancel(Cancel { reason: format!("the intent {}", ending(status)) });

@@ -3,6 +3,10 @@
 
 use super::event::FleetView;
 
+/// Tasks that a member gets in one partition before the next of its partitions is used. What goes to one
+/// partition goes in one request, and a member runs any number of one partition's tasks at a time.
+const PACK: u32 = 32;
+
 /// Who reads which partition of the worker inbox, as far as it is known.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Placement {
@@ -41,7 +45,8 @@ impl Placement {
     }
 
     /// The partition for the next task, given how many tasks are outstanding in each: of the member with
-    /// the most free slots, the partition with the fewest.
+    /// the most free slots, the first of its partitions that is not too full; of partitions that nobody is
+    /// known to read, the one with the fewest.
     pub(super) fn choose(&self, outstanding: &[u32]) -> usize {
         let mut taken = vec![0_u64; self.slots.len()];
         for (owner, count) in self.owner.iter().zip(outstanding) {
@@ -59,7 +64,11 @@ impl Placement {
         };
         (0..outstanding.len())
             .map(|step| (self.first + step) % partitions)
-            .min_by_key(|&partition| (crowding(partition), outstanding[partition]))
+            .min_by_key(|&partition| {
+                let owned = self.owner.get(partition).copied().flatten().is_some();
+                let fill = if owned { outstanding[partition] / PACK } else { outstanding[partition] };
+                (crowding(partition), fill)
+            })
             .unwrap_or(0)
     }
 }
@@ -85,7 +94,8 @@ mod tests {
             ("nothing known, all empty: the first", fleet(&[]), &[0, 0, 0], 2, 2),
             ("nothing known: fewest outstanding", fleet(&[]), &[2, 1, 3], 0, 1),
             ("most free slots", fleet(&[(1, &[0]), (4, &[1])]), &[0, 2], 0, 1),
-            ("its emptiest partition", fleet(&[(8, &[0, 2]), (1, &[1])]), &[2, 0, 1], 0, 2),
+            ("its first partition", fleet(&[(8, &[0, 2]), (1, &[1])]), &[2, 0, 1], 0, 0),
+            ("its next one when that is full", fleet(&[(80, &[0, 2]), (1, &[1])]), &[32, 0, 1], 0, 2),
             ("a free slot beats a queue", fleet(&[(1, &[0]), (4, &[1])]), &[0, 4], 0, 0),
             ("all full: the relatively shortest queue", fleet(&[(1, &[0]), (8, &[1])]), &[2, 9], 0, 1),
             ("unowned last", fleet(&[(1, &[1])]), &[0, 5, 0], 0, 1),

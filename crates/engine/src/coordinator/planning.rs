@@ -150,6 +150,7 @@ impl Coordinator {
         });
         // Nothing of the tasks that are gone can be reported any more.
         self.touched.remove(id);
+        self.untold.forget(id);
         self.touch(id, None);
     }
 

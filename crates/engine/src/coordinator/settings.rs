@@ -34,6 +34,8 @@ pub struct CoordinatorSettings {
     pub window_factor: f64,
     /// Tasks that may be with workers while no worker is known.
     pub min_window: usize,
+    /// Shortest time between two progress reports of one intent.
+    pub progress_interval: Duration,
 
     /// Most tasks in a plan, and the default of an intent's own limit.
     pub max_tasks: i32,
@@ -100,6 +102,7 @@ impl Default for CoordinatorSettings {
             intent_window: 100,
             window_factor: 3.0,
             min_window: 64,
+            progress_interval: Duration::from_millis(100),
             max_tasks: 100,
             max_depth: 32,
             max_instruction_bytes: 8 * 1024,

@@ -84,7 +84,6 @@ proptest! {
             min_window,
             intent_window,
             max_live,
-            window_factor: 0.5,
             ..settings()
         };
         let scripts: HashMap<_, _> =

@@ -129,7 +129,7 @@ fn a_failed_attempt_waits_for_its_timer() {
     assert_eq!((coordinator.load().outstanding, coordinator.load().ready), (0, 0));
     let at = coordinator.next_timer().unwrap();
     assert_eq!(at.since(coordinator.now()), Duration::from_millis(200));
-    assert!(coordinator.step(Timestamp(at.0 - 1), Event::Tick).is_empty());
+    assert!(kinds(&coordinator.step(Timestamp(at.0 - 1), Event::Tick)).is_empty());
     assert_eq!(job(&tasks(&coordinator.step(at, Event::Tick))[0]).attempt, 2);
 }
 
@@ -264,4 +264,41 @@ fn the_parent_is_the_trigger_and_the_others_are_linked() {
     let effects = coordinator.step(START, received(72, verdict(&first[1], scored(0.9))));
     let Some(Effect::Send { trace: parent, links, .. }) = effects.first() else { panic!("{effects:?}") };
     assert_eq!((parent, links), (&trace(72), &vec![trace(71)]));
+}
+
+#[test]
+fn watchers_are_told_at_once_and_then_together_after_a_while() {
+    let notices = |effects: &[Effect]| -> Vec<usize> {
+        let progress = effects.iter().filter_map(|effect| match effect {
+            Effect::Notify { envelope } => match &envelope.body {
+                Body::Progress(progress) => Some(progress.changed.len()),
+                _ => None,
+            },
+            _ => None,
+        });
+        progress.collect()
+    };
+    let plan = vec![spec(0, "a", &[]), spec(1, "b", &[]), spec(2, "c", &[])];
+    let (mut coordinator, running) = planned(settings(), plan);
+    let told = coordinator.now();
+    for task in &running[..2] {
+        let effects = step(&mut coordinator, verdict(task, scored(1.0)));
+        assert_eq!(notices(&effects), [0; 0], "too soon");
+    }
+    let due = coordinator.next_report().unwrap();
+    assert_eq!(due.since(told), settings().progress_interval);
+    assert_eq!(notices(&coordinator.step(due, Event::Tick)), [2]);
+    assert_eq!(coordinator.next_report(), None);
+}
+
+#[test]
+fn a_small_fleet_gets_no_more_than_it_can_run_soon() {
+    let settings = CoordinatorSettings { min_window: 64, window_factor: 3.0, ..settings() };
+    let plan = (0..50).map(|at| spec(at, &format!("t{at}"), &[])).collect();
+    let mut coordinator = coordinator(settings);
+    let member = WorkerMember { process: "w".into(), pool: None, slots: 4, partitions: vec![0, 1] };
+    coordinator.step(START, Event::Fleet(FleetView { workers: vec![member], active_coordinators: 1 }));
+    coordinator.step(START, received(1, intent("a", "llm", 5)));
+    coordinator.step(START, received(2, fragment("a", 1, &run(1), 0, plan, plan_end())));
+    assert_eq!(coordinator.load().outstanding, 12);
 }

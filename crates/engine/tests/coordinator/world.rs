@@ -75,7 +75,9 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new(settings: CoordinatorSettings, scripts: HashMap<IntentId, Script>) -> Self {
-        let settings = Arc::new(settings);
+        // Known or unknown, the fleet allows the same number of tasks.
+        let window_factor = settings.min_window as f64;
+        let settings = Arc::new(CoordinatorSettings { window_factor, ..settings });
         let mut names: Vec<_> = scripts.iter().collect();
         names.sort_by(|a, b| a.0.cmp(b.0));
         let strategy = |script: &Script| if script.single { "single" } else { "llm" };
@@ -125,7 +127,7 @@ impl World {
             15 => {
                 let member =
                     WorkerMember { process: "w".into(), pool: None, slots: 1, partitions: vec![0, 5] };
-                let view = FleetView { workers: vec![member], active_coordinators: 2 };
+                let view = FleetView { workers: vec![member], active_coordinators: 1 };
                 self.step(Event::Fleet(view));
             }
             _ => self.now = Timestamp(self.now.0 - 3), // a clock jumps

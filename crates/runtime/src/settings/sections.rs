@@ -73,6 +73,8 @@ pub struct KafkaSettings {
     pub revoke_timeout: Duration,
     /// Name for static membership.
     pub instance: Option<String>,
+    /// Producers side by side, in processes that coordinate.
+    pub producers: usize,
     /// Records between client and processor.
     pub queue_records: usize,
     /// Bytes that a consumer fetches ahead.
@@ -380,6 +382,7 @@ fn kafka(r: &mut Reader) -> KafkaSettings {
         session_timeout: r.duration("kafka.session_timeout", SECOND..=HOUR),
         revoke_timeout: r.duration("kafka.revoke_timeout", MS * 100..=5 * MINUTE),
         instance: r.optional("kafka.instance"),
+        producers: r.integer("kafka.producers", 1..=64),
         queue_records: r.integer("kafka.queue_records", 1..=1_000_000),
         fetch_ahead: r.size("kafka.fetch_ahead", 64 << 10..=1 << 30),
         connect_timeout: r.duration("kafka.connect_timeout", MS * 100..=HOUR),

@@ -48,7 +48,7 @@ impl Machine for Coordinator {
     }
 
     fn next_timer(&self) -> Option<Timestamp> {
-        Coordinator::next_timer(self)
+        [Coordinator::next_timer(self), self.next_report()].into_iter().flatten().min()
     }
 
     fn load(&self) -> Load {

@@ -12,6 +12,9 @@ use opentelemetry_sdk::trace::{SdkTracerProvider, SpanProcessor};
 use std::{io::IsTerminal as _, time::Duration};
 use tracing_subscriber::{EnvFilter, fmt::format::FmtSpan};
 
+/// The client reports an error whenever a consumer that belongs to no group is dropped, as it should be.
+const QUIET: &str = "rdkafka::consumer::base_consumer=off";
+
 /// Keeps telemetry running; tells the exporter to finish when it is shut down or dropped.
 #[derive(Debug)]
 #[must_use = "spans that wait for export are lost when nobody holds the guard"]
@@ -108,7 +111,8 @@ impl Drop for TelemetryGuard {
 }
 
 fn init_logs(settings: &TelemetrySettings) {
-    let filter = EnvFilter::try_new(&settings.log_level).unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter = EnvFilter::try_new(format!("{QUIET},{}", settings.log_level))
+        .unwrap_or_else(|_| EnvFilter::new(format!("{QUIET},info")));
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

@@ -54,12 +54,30 @@ async fn ctrl_c_cancels_an_intent_that_others_run() -> Result<()> {
     let mut swarm = Swarm::start(SwarmOptions::new(model.options(), 1)).await?;
     let brokers = brokers()?;
     let mut run = swarm.spawn_cli(&["run", "Wait", "--id", "wait", "--brokers", &brokers])?;
-    eventually("the calls are open", SOON, || swarm.model.stats().open_by_purpose.work == 2).await?;
+    eventually("the calls are open", SOON, || swarm.model.stats().open_by_purpose.work == 2).await;
     run.signal("INT")?;
     assert_eq!(run.wait(SOON).await?.code(), Some(130), "{}", run.last_lines());
     let outcome = swarm.outcome(&IntentId::from_string("wait"), SOON).await?;
     assert_eq!(outcome.status, OutcomeStatus::Cancelled);
-    eventually("the calls are closed", SOON, || swarm.model.stats().open == 0).await?;
+    eventually("the calls are closed", SOON, || swarm.model.stats().open == 0).await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dev_runs_all_services_in_one_process() -> Result<()> {
+    let model = Scripted::new(Plan::independent(3));
+    let mut options = SwarmOptions::new(model.options(), 0);
+    (options.planners, options.critics) = (0, 0);
+    let mut swarm = Swarm::start(options).await?;
+    let brokers = brokers()?;
+    let mut dev = swarm.spawn_cli(&["dev", "--brokers", &brokers])?;
+    // It takes the intent as soon as it is up; nobody has to wait for it to be ready.
+    let (code, run) = swarm.cli(&["run", "Do it", "--json", "--brokers", &brokers]).await?;
+    assert_eq!(code, Some(0), "{}", run.last_lines());
+    check_contract(&serde_json::from_str(&run.stdout())?);
+    dev.signal("INT")?;
+    let status = dev.wait(SOON).await?;
+    assert!(status.success(), "{status}: {}", dev.last_lines());
     Ok(())
 }
 
@@ -82,7 +100,12 @@ fn check_contract(report: &Value) {
         "/task_reports/1/latency_ms",
         "/task_reports/1/score",
     ];
-    let task_texts = ["/task_reports/1/task_id", "/task_reports/1/title", "/task_reports/1/agent", "/task_reports/1/status"];
+    let task_texts = [
+        "/task_reports/1/task_id",
+        "/task_reports/1/title",
+        "/task_reports/1/agent",
+        "/task_reports/1/status",
+    ];
     for path in texts.iter().chain(&task_texts) {
         assert!(report.pointer(path).is_some_and(Value::is_string), "{path}: {report}");
     }
@@ -91,8 +114,9 @@ fn check_contract(report: &Value) {
     }
     assert!(report["offline"].is_boolean() && report["degraded"].is_array(), "{report}");
     assert_eq!(report["trace_id"].as_str().unwrap().len(), 32, "{report}");
-    // The second task of the plan depends on the first.
-    assert_eq!(report["task_reports"][1]["depends_on"][0], report["task_reports"][0]["task_id"], "{report}");
+    // The answer, which comes last, builds on the first task.
+    let last = report["task_reports"].as_array().unwrap().last().unwrap();
+    assert_eq!(last["depends_on"][0], report["task_reports"][0]["task_id"], "{report}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -100,7 +124,14 @@ async fn faulty_settings_are_all_named_and_exit_with_64() -> Result<()> {
     let dir = tempfile::tempdir()?;
     for binary in ["starling", "starling-planner", "starling-worker", "starling-critic"] {
         let mut args = if binary == "starling" { vec!["run", "Do it"] } else { vec![] };
-        args.extend(["--set", "kafka.session_timeout=banana", "--set", "model.tries=0", "--set", "no.such=1"]);
+        args.extend([
+            "--set",
+            "kafka.session_timeout=banana",
+            "--set",
+            "model.tries=0",
+            "--set",
+            "no.such=1",
+        ]);
         let args: Vec<String> = args.into_iter().map(str::to_owned).collect();
         let mut process = Proc::start(binary, binary, &args, &[], dir.path())?;
         assert_eq!(process.wait(SOON).await?.code(), Some(64), "{}", process.last_lines());

@@ -29,7 +29,11 @@ async fn without_key_and_broker_it_answers_with_the_offline_model() -> Result<()
     let run = args(&["run", goal, "--file", "laptops.csv"]);
     let mut plain = Proc::start("starling", "plain", &run, &[], dir.path())?;
     assert_eq!(plain.wait(SOON).await?.code(), Some(0), "{}", plain.last_lines());
-    assert_eq!(plain.stdout().trim(), report["answer"].as_str().unwrap().trim(), "the answer alone is on stdout");
+    assert_eq!(
+        plain.stdout().trim(),
+        report["answer"].as_str().unwrap().trim(),
+        "the answer alone is on stdout"
+    );
     let notices = plain.stderr().matches("OFFLINE MODEL").count();
     assert_eq!(notices, 2, "it says so before and after:\n{}", plain.stderr());
     Ok(())
@@ -43,10 +47,10 @@ async fn ctrl_c_cancels_the_intent_and_exits_with_130() -> Result<()> {
     let env = [("OPENAI_BASE_URL", server.base_url()), ("OPENAI_API_KEY", "test".to_owned())]
         .map(|(name, value)| (name.to_owned(), value));
     let mut run = Proc::start("starling", "run", &args(&["run", "Wait for me"]), &env, dir.path())?;
-    eventually("the calls are open", SOON, || server.stats().open_by_purpose.work == 3).await?;
+    eventually("the calls are open", SOON, || server.stats().open_by_purpose.work == 3).await;
     run.signal("INT")?;
     assert_eq!(run.wait(SOON).await?.code(), Some(130), "{}", run.last_lines());
-    eventually("the calls are closed", SOON, || server.stats().open == 0).await?;
+    eventually("the calls are closed", SOON, || server.stats().open == 0).await;
     assert!(run.stderr().contains("cancel"), "{}", run.stderr());
     assert_eq!(run.stdout(), "", "there is no answer");
     Ok(())

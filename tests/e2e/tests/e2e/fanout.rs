@@ -75,9 +75,17 @@ async fn layers_wait_for_all_of_the_layer_before() -> Result<()> {
     for call in &work {
         let layer: usize = call.title.rsplit(' ').next().unwrap().parse()?;
         let results = call.prompt.matches("ok: Task ").count();
-        assert_eq!(results, if layer == 0 { 0 } else { width }, "{} builds on all of the layer before", call.title);
+        assert_eq!(
+            results,
+            if layer == 0 { 0 } else { width },
+            "{} builds on all of the layer before",
+            call.title
+        );
     }
-    assert!(outcome.task_reports.iter().filter(|report| report.depends_on.len() == width).count() >= (layers - 1) * width);
+    assert!(
+        outcome.task_reports.iter().filter(|report| report.depends_on.len() == width).count()
+            >= (layers - 1) * width
+    );
     swarm.logs.one_outcome(&id).await?;
     Ok(())
 }
@@ -85,13 +93,14 @@ async fn layers_wait_for_all_of_the_layer_before() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_starts_when_its_own_dependencies_end_and_no_later() -> Result<()> {
     let plan = Plan::new().task("A", &[]).task("B", &[]).task("C", &["A"]).task("D", &["B"]);
-    let model = Scripted::new(plan).holding(|call| call.purpose == Purpose::Work && call.section("Task") == Some("B"));
+    let model = Scripted::new(plan)
+        .holding(|call| call.purpose == Purpose::Work && call.section("Task") == Some("B"));
     let swarm = Swarm::start(SwarmOptions::new(model.options(), 1)).await?;
     let id = swarm.submit("no-barrier", "Go ahead").await?;
     starling_e2e::eventually("C starts while B is held", SOON, || {
         !model.calls.about(Purpose::Work, "C").is_empty()
     })
-    .await?;
+    .await;
     assert!(swarm.model.stats().open_by_purpose.work >= 1, "B is held");
     assert!(model.calls.about(Purpose::Work, "D").is_empty(), "D needs B");
     model.stop_holding();
@@ -114,7 +123,7 @@ async fn work_begins_before_the_plan_is_complete() -> Result<()> {
     });
     let swarm = Swarm::start(SwarmOptions::new(model.options(), 1)).await?;
     let id = swarm.submit("streamed", "Start at once").await?;
-    starling_e2e::eventually("a task starts", SOON, || !model.calls.of(Purpose::Work).is_empty()).await?;
+    starling_e2e::eventually("a task starts", SOON, || !model.calls.of(Purpose::Work).is_empty()).await;
     let stats = swarm.model.stats();
     assert_eq!(stats.open_by_purpose.plan, 1, "the planner still speaks when the first task starts");
     let outcome = swarm.outcome(&id, SOON).await?;
@@ -123,5 +132,17 @@ async fn work_begins_before_the_plan_is_complete() -> Result<()> {
     let last_piece = asked + Duration::from_millis(5 * 700);
     let before = model.calls.of(Purpose::Work).iter().filter(|call| call.at < last_piece).count();
     assert!((3..5).contains(&before), "{before} of 5 tasks started before the last piece of the plan");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn groups_may_be_shared_out_by_the_broker() -> Result<()> {
+    let model = Scripted::new(Plan::independent(20));
+    let options = SwarmOptions::new(model.options(), 3).set("kafka.group_protocol=consumer");
+    let swarm = Swarm::start(options).await?;
+    let id = swarm.submit("by-the-broker", "Do it the new way").await?;
+    let outcome = swarm.outcome(&id, SOON).await?;
+    assert_eq!(outcome.status, OutcomeStatus::Succeeded, "{}", outcome.reason);
+    assert_eq!(model.calls.of(Purpose::Work).len(), 20, "nothing is done twice");
     Ok(())
 }

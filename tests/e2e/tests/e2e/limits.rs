@@ -12,12 +12,12 @@ async fn cancelling_closes_open_calls_within_a_second() -> Result<()> {
     let model = Scripted::new(Plan::independent(8)).holding(|call| call.purpose == Purpose::Work);
     let mut swarm = Swarm::start(SwarmOptions::new(model.options(), 2)).await?;
     let id = swarm.submit("cancelled", "Never mind").await?;
-    eventually("all tasks are with the model", SOON, || swarm.model.stats().open_by_purpose.work == 8).await?;
+    eventually("all tasks are with the model", SOON, || swarm.model.stats().open_by_purpose.work == 8).await;
     let (code, cancel) = swarm.cli(&["cancel", "cancelled", "--reason", "changed my mind"]).await?;
     assert_eq!(code, Some(0), "{}", cancel.last_lines());
     // Counted from here: the time that the command needs to start and to end is no matter of the swarm.
     let asked = Instant::now();
-    eventually("open calls are closed", Duration::from_secs(1), || swarm.model.stats().open == 0).await?;
+    eventually("open calls are closed", Duration::from_secs(1), || swarm.model.stats().open == 0).await;
     println!("8 open calls were closed {} ms after the command had ended", asked.elapsed().as_millis());
     assert_eq!(swarm.model.stats().closed_by_client, 8, "closed by the workers, not answered");
     let outcome = swarm.outcome(&id, SOON).await?;
@@ -54,15 +54,16 @@ async fn an_intent_expires_at_its_deadline() -> Result<()> {
     let model = Scripted::new(Plan::independent(2)).holding(|call| call.purpose == Purpose::Work);
     let swarm = Swarm::start(SwarmOptions::new(model.options(), 1)).await?;
     let began = Instant::now();
-    let id = swarm.publish(br#"{"id": "late", "goal": "Hurry", "deadline_ms": 3000}"#, &[]).await.map(|_| {
-        starling_protocol::IntentId::from_string("late")
-    })?;
+    let id = swarm
+        .publish(br#"{"id": "late", "goal": "Hurry", "deadline_ms": 3000}"#, &[])
+        .await
+        .map(|_| starling_protocol::IntentId::from_string("late"))?;
     let outcome = swarm.outcome(&id, SOON).await?;
     let took = began.elapsed();
     assert_eq!(outcome.status, OutcomeStatus::Expired, "{}", outcome.reason);
     assert!(took >= Duration::from_millis(2900), "after {took:?}");
     assert!(took <= Duration::from_secs(5), "after {took:?}");
-    eventually("open calls are closed", Duration::from_secs(3), || swarm.model.stats().open == 0).await?;
+    eventually("open calls are closed", Duration::from_secs(3), || swarm.model.stats().open == 0).await;
     swarm.logs.one_outcome(&id).await?;
     Ok(())
 }

@@ -59,11 +59,19 @@ async fn a_task_that_always_fails_leaves_a_partial_outcome_that_names_it() -> Re
     assert_eq!(code, Some(2), "{}", run.last_lines());
     let report: serde_json::Value = serde_json::from_str(&run.stdout())?;
     assert_eq!(report["status"], "partial");
-    assert_eq!((&report["tasks"]["succeeded"], &report["tasks"]["failed"]), (&2.into(), &2.into()), "{report}");
+    assert_eq!(
+        (&report["tasks"]["succeeded"], &report["tasks"]["failed"]),
+        (&2.into(), &2.into()),
+        "{report}"
+    );
     let reports = report["task_reports"].as_array().unwrap();
     let of = |title: &str| reports.iter().find(|task| task["title"] == title).unwrap();
     assert_eq!(of("doomed")["status"], "failed");
-    assert!(of("doomed")["error"].as_str().unwrap().contains("this prompt is not for me"), "{}", of("doomed"));
+    assert!(
+        of("doomed")["error"].as_str().unwrap().contains("this prompt is not for me"),
+        "{}",
+        of("doomed")
+    );
     assert_eq!(of("next")["status"], "succeeded", "it does what can be done without: {}", of("next"));
     let prompt = &model.calls.about(Purpose::Work, "next")[0].prompt;
     assert!(prompt.contains("(failed") && prompt.contains("ok: good"), "{prompt}");

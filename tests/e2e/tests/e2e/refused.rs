@@ -39,7 +39,10 @@ async fn invalid_intents_are_answered_with_the_reason_and_the_next_one_is_served
     let outcome = swarm.outcome(&next, SOON).await?;
     assert_eq!(outcome.status, OutcomeStatus::Succeeded, "{}", outcome.reason);
     let letter = dead_letter(&swarm, &garbage).await?;
-    assert!(letter.iter().any(|(name, value)| name == "who" && value == "me"), "headers are kept: {letter:?}");
+    assert!(
+        letter.iter().any(|(name, value)| name == "who" && value == "me"),
+        "headers are kept: {letter:?}"
+    );
     assert!(letter.iter().any(|(_, value)| value.contains("UTF-8")), "the reason is there: {letter:?}");
     assert_eq!(model.calls.of(Purpose::Plan).len(), 1, "no model is asked about what is invalid");
     Ok(())
@@ -98,6 +101,10 @@ async fn a_plan_that_cannot_be_carried_out_fails_its_intent_with_the_reason() ->
     let asked = model.calls.of(Purpose::Plan);
     let told = asked.iter().filter(|call| call.prompt.contains("## Goal\ncircle")).collect::<Vec<_>>();
     assert_eq!(told.len(), 2, "the planner gets a second chance");
-    assert!(told[1].prompt.contains("## Feedback") && told[1].prompt.contains("in a circle"), "{}", told[1].prompt);
+    assert!(
+        told[1].prompt.contains("## Feedback") && told[1].prompt.contains("in a circle"),
+        "{}",
+        told[1].prompt
+    );
     Ok(())
 }

@@ -18,7 +18,7 @@ async fn a_worker_that_is_told_to_stop_finishes_its_calls() -> Result<()> {
     });
     let mut swarm = Swarm::start(SwarmOptions::new(model.options(), 1)).await?;
     let id = swarm.submit("finish", "Finish it").await?;
-    eventually("four calls are open", SOON, || swarm.model.stats().open_by_purpose.work == 4).await?;
+    eventually("four calls are open", SOON, || swarm.model.stats().open_by_purpose.work == 4).await;
     let mut leaving = swarm.workers.remove(0);
     leaving.signal("TERM")?;
     let status = leaving.wait(SOON).await?;
@@ -36,7 +36,8 @@ async fn a_worker_that_is_told_to_stop_finishes_its_calls() -> Result<()> {
 async fn every_service_leaves_within_its_grace_though_a_call_is_open() -> Result<()> {
     let held = std::sync::Arc::new(std::sync::Mutex::new(Purpose::Plan));
     let which = held.clone();
-    let model = Scripted::new(Plan::independent(2)).holding(move |call| call.purpose == *which.lock().unwrap());
+    let model =
+        Scripted::new(Plan::independent(2)).holding(move |call| call.purpose == *which.lock().unwrap());
     let options = SwarmOptions::new(model.options(), 1).one_planner_at_a_time().set("processor.grace=2s");
     let mut swarm = Swarm::start(options).await?;
     for (purpose, binary) in [
@@ -47,7 +48,7 @@ async fn every_service_leaves_within_its_grace_though_a_call_is_open() -> Result
         *held.lock().unwrap() = purpose;
         model.hold();
         let id = swarm.submit(binary, binary).await?;
-        eventually("a call is open", SOON, || swarm.model.stats().open > 0).await?;
+        eventually("a call is open", SOON, || swarm.model.stats().open > 0).await;
         let processes = match purpose {
             Purpose::Plan => &mut swarm.planners,
             Purpose::Work => &mut swarm.workers,

@@ -94,7 +94,8 @@ fn check_names(spans: &[Span], swarm: &Swarm) {
     ] {
         assert_eq!(names.get(name), Some(&times), "{name}: {names:#?}");
     }
-    let chats: usize = names.iter().filter(|(name, _)| name.starts_with("chat ")).map(|(_, times)| times).sum();
+    let chats: usize =
+        names.iter().filter(|(name, _)| name.starts_with("chat ")).map(|(_, times)| times).sum();
     assert_eq!(chats, 10, "{names:#?}");
     let known = |name: &str| {
         name == "starling run"
@@ -108,7 +109,10 @@ fn check_contents(spans: &[Span]) {
     for span in spans {
         let parent = by_id.get(span.parent.as_str()).map(|parent| parent.name.as_str());
         if span.name.starts_with("chat ") {
-            assert!(parent.is_some_and(|name| name.starts_with("invoke_agent ")), "{span:?} below {parent:?}");
+            assert!(
+                parent.is_some_and(|name| name.starts_with("invoke_agent ")),
+                "{span:?} below {parent:?}"
+            );
             for key in ["gen_ai.request.model", "gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens"] {
                 assert!(span.attributes.get(key).is_some_and(|value| !value.is_empty()), "{key} of {span:?}");
             }
