@@ -98,24 +98,33 @@ impl Client {
     /// # Errors
     /// The broker is unreachable.
     pub async fn follow(&self, id: &IntentId, start: StartAt) -> Result<Follower, CliError> {
-        let outcomes = self.open(&Topic::Outcomes, id, start).await?;
-        let progress = self.open(&Topic::Progress, id, start).await?;
+        let (progress, to_read_of_progress) = self.open(&Topic::Progress, id, start).await?;
+        let (outcomes, to_read_of_outcomes) = self.open(&Topic::Outcomes, id, start).await?;
+        let to_read = [to_read_of_outcomes, to_read_of_progress];
         let codec = self.codec.clone();
-        Ok(Follower { outcomes, progress, codec, id: id.clone(), at_end: [false; 2], ended: false })
+        Ok(Follower { outcomes, progress, codec, id: id.clone(), to_read, present: false, ended: false })
     }
 
     /// A reader of the partition of `id`. One for each topic: a client that follows the same partition of
-    /// two topics cannot tell at whose end it is without asking, and that takes half a second.
-    async fn open(&self, topic: &Topic, id: &IntentId, start: StartAt) -> Result<Arc<dyn LogReader>, CliError> {
+    /// two topics cannot tell at whose end it is without asking, and that takes half a second. Also the
+    /// last offset that is there already, if there is any to be read.
+    async fn open(
+        &self,
+        topic: &Topic,
+        id: &IntentId,
+        start: StartAt,
+    ) -> Result<(Arc<dyn LogReader>, Option<i64>), CliError> {
         let partition = self.partition(topic, id).await?;
+        let marks = self.bus.watermarks(&partition).await?;
         let reader = self.bus.reader().await?;
         // `End` must mean the end as it is now, not as it is when the client gets around to asking.
-        let start = match start {
-            StartAt::End => StartAt::Offset(self.bus.watermarks(&partition).await?.high),
-            other => other,
+        let (start, from) = match start {
+            StartAt::End => (StartAt::Offset(marks.high), marks.high),
+            StartAt::Beginning => (start, marks.low),
+            StartAt::Offset(offset) => (start, offset),
         };
         reader.add(partition, start).await?;
-        Ok(reader)
+        Ok((reader, (from < marks.high).then_some(marks.high - 1)))
     }
 
     async fn partition(&self, topic: &Topic, id: &IntentId) -> Result<PartitionId, CliError> {
@@ -144,7 +153,9 @@ impl Client {
         };
         match tokio::time::timeout(PUBLISH_TIMEOUT, self.bus.send(record)).await {
             Ok(Ok(_)) => Ok(()),
-            Ok(Err(error @ starling_bus::SendError::Refused { .. })) => Err(CliError::Usage(error.to_string())),
+            Ok(Err(error @ starling_bus::SendError::Refused { .. })) => {
+                Err(CliError::Usage(error.to_string()))
+            }
             Ok(Err(error)) => Err(CliError::Unavailable(error.to_string())),
             Err(_) => Err(CliError::Unavailable(format!(
                 "the broker did not acknowledge the intent within {} s",
@@ -160,8 +171,10 @@ pub struct Follower {
     progress: Arc<dyn LogReader>,
     codec: Codec,
     id: IntentId,
-    /// Whether outcomes and progress were read to their end once.
-    at_end: [bool; 2],
+    /// What was there at the beginning and has still to be read, of outcomes and progress: the last offset.
+    /// On a busy installation the end of a topic never comes, so it is not waited for.
+    to_read: [Option<i64>; 2],
+    present: bool,
     ended: bool,
 }
 
@@ -175,6 +188,10 @@ impl Follower {
             return Ok(None);
         }
         loop {
+            if !self.present && self.to_read == [None; 2] {
+                self.present = true;
+                return Ok(Some(Seen::Present));
+            }
             // Progress first, as far as it is there: what is shown should be in order.
             let (topic, event) = tokio::select! {
                 biased;
@@ -183,20 +200,17 @@ impl Follower {
             };
             match event {
                 ReaderEvent::Record(record) => {
+                    self.to_read[topic].take_if(|last| record.offset >= *last);
                     if let Some(seen) = self.read(&record) {
                         self.ended = matches!(seen, Seen::Outcome(_));
                         return Ok(Some(seen));
                     }
                 }
-                ReaderEvent::End { .. } => {
-                    let knew = self.at_end == [true; 2];
-                    self.at_end[topic] = true;
-                    if !knew && self.at_end == [true; 2] {
-                        return Ok(Some(Seen::Present));
-                    }
-                }
+                ReaderEvent::End { .. } => self.to_read[topic] = None,
                 ReaderEvent::OutOfRange { at, offset } => {
-                    return Err(CliError::Failed(format!("{at} has no record at {offset}: was the topic recreated?")));
+                    return Err(CliError::Failed(format!(
+                        "{at} has no record at {offset}: was the topic recreated?"
+                    )));
                 }
                 ReaderEvent::Trouble(error) => tracing::warn!(%error, "reading the log"),
             }

@@ -51,9 +51,11 @@ pub fn text(id: &IntentId, outcome: &Outcome) -> String {
         let _ = write!(out, "; speed-up {:.1}", l.serial_sum as f64 / l.wall as f64);
     }
     out.push('\n');
-    for report in o.task_reports.iter().filter(|r| matches!(r.status, TaskState::Failed | TaskState::Skipped)) {
+    for report in o.task_reports.iter().filter(|r| matches!(r.status, TaskState::Failed | TaskState::Skipped))
+    {
         let status = if report.status == TaskState::Failed { "failed" } else { "skipped" };
-        let _ = writeln!(out, "{status:<9} {} ({} attempts): {}", report.title, report.attempts, report.error);
+        let _ =
+            writeln!(out, "{status:<9} {} ({} attempts): {}", report.title, report.attempts, report.error);
     }
     if !o.degraded.is_empty() {
         let _ = writeln!(out, "degraded  {}", o.degraded.join("; "));

@@ -4,9 +4,7 @@ use crate::{exit::CliError, session::Session};
 use starling_bus::{Bus, MemoryBus, MemoryOptions};
 use starling_llm::Model;
 use starling_protocol::fleet::FleetBeat;
-use starling_runtime::{
-    Clock, Node, NodeParts, Settings, telemetry::Spans, topics::topic_specs,
-};
+use starling_runtime::{Clock, Node, NodeParts, Settings, telemetry::Spans, topics::topic_specs};
 use starling_service::{Parts, traced};
 use std::{sync::Arc, time::Duration};
 use tokio::task::JoinSet;
@@ -75,12 +73,16 @@ impl Swarm {
             parts.model = traced(model, &node);
         }
         let mut services = JoinSet::new();
-        let (planner, critic) = (starling_planner::serve(node.clone(), parts.clone()), starling_critic::serve(node.clone(), parts.clone()));
+        let (planner, critic) = (
+            starling_planner::serve(node.clone(), parts.clone()),
+            starling_critic::serve(node.clone(), parts.clone()),
+        );
         services.spawn(async move { planner.await.map_err(|error| error.to_string()) });
         services.spawn(async move { critic.await.map_err(|error| error.to_string()) });
         for member in 0..shape.workers {
             // A member of its own to the group and to the fleet, though of the same process.
-            let process = if member == 0 { node.process.clone() } else { format!("{}-{member}", node.process).into() };
+            let process =
+                if member == 0 { node.process.clone() } else { format!("{}-{member}", node.process).into() };
             let member = Node { process, ..node.clone() };
             let worker = starling_worker::serve(member, parts.clone(), None);
             services.spawn(async move { worker.await.map_err(|error| error.to_string()) });
@@ -107,7 +109,8 @@ impl Swarm {
     pub async fn ready(&self) -> Result<(), CliError> {
         let mut beats = self.node.fleet.beats();
         let all = |beats: &Arc<Vec<FleetBeat>>| {
-            beats.iter().filter(|beat| beat.role == "worker" && !beat.partitions.is_empty()).count() >= self.workers
+            beats.iter().filter(|beat| beat.role == "worker" && !beat.partitions.is_empty()).count()
+                >= self.workers
         };
         match tokio::time::timeout(READY, beats.wait_for(all)).await {
             Ok(Ok(_)) => Ok(()),

@@ -34,7 +34,8 @@ pub(super) async fn run(session: &Session, args: &FanoutArgs) -> Result<Figures,
     figures.slots = args.swarm.slots;
     figures.subtasks_per_s = Some((subtasks / wall.as_secs_f64()).round());
     figures.intent = Percentiles::of(times);
-    figures.cpu_s_per_1000 = cpu.zip(cpu_time()).map(|(before, after)| (after - before).as_secs_f64() * 1000.0 / subtasks);
+    figures.cpu_s_per_1000 =
+        cpu.zip(cpu_time()).map(|(before, after)| (after - before).as_secs_f64() * 1000.0 / subtasks);
     figures.rss_mb = rss_mb();
     stage.strike().await;
     Ok(figures)

@@ -94,9 +94,11 @@ impl Figures {
         if let Some(rate) = self.subtasks_per_s {
             line("criticised subtasks/s", format!("{rate:.0}"));
         }
-        for (name, value) in
-            [("plain hop", self.plain_hop), ("hop through coordinator", self.coordinator_hop), ("intent", self.intent)]
-        {
+        for (name, value) in [
+            ("plain hop", self.plain_hop),
+            ("hop through coordinator", self.coordinator_hop),
+            ("intent", self.intent),
+        ] {
             if let Some(p) = value {
                 line(name, format!("p50 {:.2} ms, p99 {:.2} ms", p.p50, p.p99));
             }

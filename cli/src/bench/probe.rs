@@ -41,7 +41,8 @@ impl Probe {
             .flat_map(|layer| (0..width).map(move |n| (layer, n)))
             .map(|(layer, n)| {
                 let before = layer.checked_sub(1);
-                let depends_on: Vec<_> = before.iter().flat_map(|b| (0..width).map(|m| title(*b, m))).collect();
+                let depends_on: Vec<_> =
+                    before.iter().flat_map(|b| (0..width).map(|m| title(*b, m))).collect();
                 json!({
                     "key": title(layer, n), "title": title(layer, n), "instruction": "nothing",
                     "agent": "worker", "depends_on": depends_on, "critic": true,

@@ -35,7 +35,11 @@ pub(super) enum BenchModel {
 }
 
 impl Stage {
-    pub(super) async fn set(session: &Session, args: &SwarmArgs, model: BenchModel) -> Result<Self, CliError> {
+    pub(super) async fn set(
+        session: &Session,
+        args: &SwarmArgs,
+        model: BenchModel,
+    ) -> Result<Self, CliError> {
         let mut settings = Settings::clone(&session.settings);
         settings.topics.prefix = format!("bench{:08x}", rand::random::<u32>());
         settings.topics.replication = -1;
@@ -45,8 +49,8 @@ impl Stage {
         let (model, server) = match model {
             BenchModel::InProcess(model) => (Some(model), None),
             BenchModel::Http(options) => {
-                let server =
-                    MockServer::start(options).map_err(|e| CliError::Failed(format!("the model server: {e}")))?;
+                let server = MockServer::start(options)
+                    .map_err(|e| CliError::Failed(format!("the model server: {e}")))?;
                 settings.model.base_url = Some(server.base_url());
                 settings.model.offline = Offline::No;
                 settings.model.max_in_flight = args.slots * args.workers * 2;
@@ -90,7 +94,8 @@ impl Stage {
         loop {
             if let ReaderEvent::Record(record) = self.outcomes.next().await {
                 let at = Instant::now();
-                let envelope: Envelope = self.codec.decode(record.value()).map_err(|e| CliError::Failed(e.to_string()))?;
+                let envelope: Envelope =
+                    self.codec.decode(record.value()).map_err(|e| CliError::Failed(e.to_string()))?;
                 if let Body::Outcome(outcome) = envelope.body {
                     return Ok((envelope.intent_id, outcome, at));
                 }

@@ -1,11 +1,6 @@
 //! `starling submit`, and how an intent is made of arguments.
 
-use crate::{
-    args::IntentArgs,
-    client::Submission,
-    exit::CliError,
-    session::Session,
-};
+use crate::{args::IntentArgs, client::Submission, exit::CliError, session::Session};
 use starling_protocol::{Input, Intent, IntentId, Limits};
 use starling_runtime::process::Traffic;
 use std::{path::Path, process::ExitCode, time::Duration};
@@ -56,7 +51,8 @@ fn input(path: &Path) -> Result<Input, CliError> {
     let cannot = |what: &dyn std::fmt::Display| CliError::Usage(format!("{}: {what}", path.display()));
     let bytes = std::fs::read(path).map_err(|error| cannot(&error))?;
     let content = String::from_utf8(bytes).map_err(|_| cannot(&"is not UTF-8 text"))?;
-    let name = path.file_name().map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into_owned());
+    let name =
+        path.file_name().map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into_owned());
     let media_type = match path.extension().and_then(|e| e.to_str()) {
         Some("csv") => "text/csv",
         Some("json") => "application/json",

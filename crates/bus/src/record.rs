@@ -60,10 +60,7 @@ impl InRecord {
     /// The value of the first header of that name, as text.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
-        self.headers
-            .iter()
-            .find(|(n, _)| n == name)
-            .and_then(|(_, value)| std::str::from_utf8(value).ok())
+        self.headers.iter().find(|(n, _)| n == name).and_then(|(_, value)| std::str::from_utf8(value).ok())
     }
 
     /// The value's bytes; empty for a tombstone.

@@ -337,6 +337,9 @@ async fn nothing_runs_past_its_deadline() {
 async fn a_failed_commit_is_made_again() {
     let stage = stage().await;
     let refused = CommitFault::Refused(CommitError::Retry("later".into()));
+    // As happens to a partition that a member keeps through a rebalance.
+    let of_the_generation_before = CommitFault::Refused(CommitError::Fenced("illegal generation".into()));
+    stage.bus.faults().on_commit("starling.worker", of_the_generation_before);
     stage.bus.faults().on_commit("starling.worker", refused);
     stage.bus.faults().on_commit("starling.worker", CommitFault::AnswerLost);
     stage.put(0, &["reply:a"]).await;

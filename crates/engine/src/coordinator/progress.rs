@@ -38,10 +38,11 @@ impl Untold {
     }
 
     fn note(&mut self, id: IntentId, phase: Phase, ordinals: BTreeSet<i32>, now: Timestamp) {
-        let pending = self
-            .intents
-            .entry(id.clone())
-            .or_insert_with(|| Pending { phase, ordinals: BTreeSet::new(), next: now });
+        let pending = self.intents.entry(id.clone()).or_insert_with(|| Pending {
+            phase,
+            ordinals: BTreeSet::new(),
+            next: now,
+        });
         pending.ordinals.extend(ordinals);
         if pending.phase != phase {
             // A new phase is what watchers wait for.

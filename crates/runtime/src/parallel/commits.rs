@@ -53,10 +53,9 @@ impl Loop {
             Err(error) => error,
         };
         self.metrics.commit_failures.inc();
-        tracing::warn!(topic = %self.topic, %error, "a commit failed");
-        if let CommitError::Fenced(_) = error {
-            return; // the group will say which partitions are lost
-        }
+        // During every rebalance some commits are of the generation before; partitions that the member keeps
+        // are committed again, those that it loses are not here any more.
+        tracing::debug!(topic = %self.topic, %error, "a commit failed and will be made again");
         self.next_commit = Instant::now() + COMMIT_RETRY;
         for (number, epoch) in assignments {
             if let Some(partition) = self.partitions.get_mut(&number).filter(|p| p.epoch == epoch) {

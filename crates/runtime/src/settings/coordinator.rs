@@ -23,7 +23,8 @@ pub(super) fn read(r: &mut Reader) -> CoordinatorSettings {
         intent_window: r.integer("coordinator.intent_window", 1..=1_000_000),
         window_factor: r.number("coordinator.window_factor", 0.1..=1_000.0),
         min_window: r.integer("coordinator.min_window", 1..=1_000_000),
-        progress_interval: r.duration("coordinator.progress_interval", Duration::from_millis(1)..=Duration::from_secs(60)),
+        progress_interval: r
+            .duration("coordinator.progress_interval", Duration::from_millis(1)..=Duration::from_secs(60)),
         max_tasks: r.integer("coordinator.max_tasks", 1..=100),
         max_depth: r.integer("coordinator.max_depth", 1..=100),
         max_instruction_bytes: r.size("coordinator.max_instruction", 100..=1 << 20),
