@@ -102,6 +102,19 @@ impl Swarm {
         self.model.info().offline
     }
 
+    /// Checks that somebody answers at the model's endpoint.
+    ///
+    /// # Errors
+    /// Names the endpoint, and what to do.
+    pub async fn reach_model(&self) -> Result<(), CliError> {
+        self.model.reach().await.map_err(|error| {
+            CliError::Unavailable(format!(
+                "the model is unreachable: {error} Set OPENAI_BASE_URL to a server that runs, or unset \
+                 OPENAI_API_KEY and OPENAI_BASE_URL to use the offline model."
+            ))
+        })
+    }
+
     /// Waits until every worker member has told the fleet which partitions it has.
     ///
     /// # Errors

@@ -28,6 +28,9 @@ pub(super) async fn run(session: &Session, args: RunArgs) -> Result<ExitCode, Cl
     if offline && !args.json {
         eprintln!("{}\n", report::OFFLINE_NOTICE);
     }
+    if let Some(swarm) = &swarm {
+        swarm.reach_model().await?;
+    }
     let bus = match &swarm {
         Some(swarm) => swarm.bus(),
         None => session.kafka(Traffic::OneByOne)?,

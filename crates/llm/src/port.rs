@@ -12,6 +12,14 @@ pub trait Model: Send + Sync + 'static {
     /// Which model it is, before anything is asked.
     fn info(&self) -> ModelInfo;
 
+    /// Whether anybody answers at the endpoint, without asking the model anything. One try, no retries.
+    ///
+    /// # Errors
+    /// [`ModelErrorKind::Unreachable`]; whatever a server answers counts as reachable.
+    async fn reach(&self) -> Result<(), ModelError> {
+        Ok(())
+    }
+
     /// Asks and waits for the whole reply. Retries what can be retried, until the deadline.
     ///
     /// # Errors

@@ -67,10 +67,14 @@ impl Control {
         limit: usize,
         stop: CancellationToken,
     ) -> Result<Self, BusError> {
+        // On a busy installation the end of the topic never comes, so it is not waited for: what was there at
+        // the start is.
+        let last = bus.watermarks(&topic).await?.high - 1;
         let reader = bus.reader().await?;
         reader.add(topic.clone(), StartAt::Beginning).await?;
-        let (report, replayed) = watch::channel(false);
+        let (sender, replayed) = watch::channel(false);
         let control = Self { state: Arc::new(Mutex::new(State::new(limit))), replayed };
+        let report = Replay { last, sender };
         tokio::spawn(follow(control.state.clone(), reader, topic, codec, report, stop));
         Ok(control)
     }
@@ -143,12 +147,26 @@ impl State {
     }
 }
 
+/// Tells when everything that was there at the start has been read.
+struct Replay {
+    last: i64,
+    sender: watch::Sender<bool>,
+}
+
+impl Replay {
+    fn has_read(&self, offset: i64) {
+        if offset >= self.last && !*self.sender.borrow() {
+            self.sender.send_replace(true);
+        }
+    }
+}
+
 async fn follow(
     state: Arc<Mutex<State>>,
     reader: Arc<dyn LogReader>,
     topic: PartitionId,
     codec: Codec,
-    replayed: watch::Sender<bool>,
+    replay: Replay,
     stop: CancellationToken,
 ) {
     loop {
@@ -157,19 +175,20 @@ async fn follow(
             () = stop.cancelled() => return,
         };
         match event {
-            ReaderEvent::Record(record) => match codec.decode::<Envelope>(record.value()) {
-                Ok(Envelope { intent_id, body: Body::Cancel(_), .. }) => {
-                    tracing::info!(intent = %intent_id, "the intent is cancelled");
-                    state.lock().unwrap_or_else(PoisonError::into_inner).cancel(intent_id);
+            ReaderEvent::Record(record) => {
+                match codec.decode::<Envelope>(record.value()) {
+                    Ok(Envelope { intent_id, body: Body::Cancel(_), .. }) => {
+                        tracing::info!(intent = %intent_id, "the intent is cancelled");
+                        state.lock().unwrap_or_else(PoisonError::into_inner).cancel(intent_id);
+                    }
+                    Ok(other) => tracing::warn!(kind = other.body.kind(), "no cancellation, passed over"),
+                    // Tombstones are how compaction forgets.
+                    Err(_) if record.payload.is_none() => {}
+                    Err(error) => tracing::warn!(%error, offset = record.offset, "unreadable, passed over"),
                 }
-                Ok(other) => tracing::warn!(kind = other.body.kind(), "no cancellation, passed over"),
-                // Tombstones are how compaction forgets.
-                Err(_) if record.payload.is_none() => {}
-                Err(error) => tracing::warn!(%error, offset = record.offset, "unreadable, passed over"),
-            },
-            ReaderEvent::End { .. } => {
-                replayed.send_replace(true);
+                replay.has_read(record.offset);
             }
+            ReaderEvent::End { .. } => replay.has_read(replay.last),
             ReaderEvent::OutOfRange { offset, .. } => {
                 // Old cancellations were deleted while they were read: go on with what is there.
                 tracing::info!(offset, "the control topic was trimmed");

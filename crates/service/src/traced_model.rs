@@ -80,6 +80,10 @@ impl Model for TracedModel {
         self.model.info()
     }
 
+    async fn reach(&self) -> Result<(), ModelError> {
+        self.model.reach().await
+    }
+
     async fn chat(&self, mut request: ChatRequest) -> Result<ChatReply, ModelError> {
         let mut question = self.begin(&mut request);
         let reply = self.model.chat(request).await;

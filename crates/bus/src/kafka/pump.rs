@@ -229,14 +229,24 @@ impl Pump<'_> {
             // The log has moved meanwhile: go to where each one is and see again.
             for (at, place) in places.iter().filter(|(_, place)| !place.stopped) {
                 let to = place.position.map_or(Offset::Beginning, Offset::Offset);
-                if let Err(error) =
-                    self.consumer.seek(&at.topic, at.partition, to, self.shared.request_timeout)
-                {
+                if let Err(error) = self.go_to(at, to) {
                     let reason = format!("cannot go to {to:?} of {at}: {error}");
                     self.emit(GroupEvent::Trouble(BusError::Retry(reason)));
                 }
             }
         }
+    }
+
+    /// Seeks. A partition whose fetcher has stopped, as after the leader of a fresh topic did not know it
+    /// yet, cannot be sought in: then it is assigned anew, or it would stand still for good.
+    fn go_to(&self, at: &PartitionId, to: Offset) -> Result<(), KafkaError> {
+        if self.consumer.seek(&at.topic, at.partition, to, self.shared.request_timeout).is_ok() {
+            return Ok(());
+        }
+        self.consumer.incremental_unassign(&list_of(std::slice::from_ref(at)))?;
+        let mut list = TopicPartitionList::with_capacity(1);
+        list.add_partition_offset(&at.topic, at.partition, to)?;
+        self.consumer.incremental_assign(&list)
     }
 
     fn watermarks(&self, at: &PartitionId) -> Option<(i64, i64)> {

@@ -23,6 +23,7 @@ use options::Target;
 use reqwest::Client;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use secrecy::ExposeSecret;
+use starling_protocol::CallReport;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
@@ -118,6 +119,24 @@ impl Model for OpenAiModel {
             model: self.inner.options.models.default.clone(),
             offline: false,
             endpoint: self.inner.target.endpoint.clone(),
+        }
+    }
+
+    async fn reach(&self) -> Result<(), ModelError> {
+        let Endpoint { client, target, options, .. } = self.inner.as_ref();
+        let knock = client.head(target.url.clone()).timeout(options.connect_timeout).send().await;
+        match knock {
+            Err(error) if error.is_connect() => {
+                let fault = call::network_fault(error);
+                Err(ModelError {
+                    kind: fault.kind,
+                    message: fault.message,
+                    endpoint: target.endpoint.clone(),
+                    report: CallReport::default(),
+                })
+            }
+            // A server that does not know the request, or takes its time, is there.
+            Ok(_) | Err(_) => Ok(()),
         }
     }
 

@@ -79,6 +79,11 @@ impl ParallelProcessor {
             config.pool.as_deref(),
             config.slots,
         );
+        // What was cancelled before this process began must not be run by it.
+        tokio::select! {
+            () = node.control.replayed() => {}
+            () = shutdown.cancelled() => return Ok(()),
+        }
         let consumer = node
             .bus
             .join(GroupConfig {

@@ -55,3 +55,17 @@ async fn ctrl_c_cancels_the_intent_and_exits_with_130() -> Result<()> {
     assert_eq!(run.stdout(), "", "there is no answer");
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_that_nobody_serves_is_named_and_exits_with_69() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    // A port that was free a moment ago, and is not listened on.
+    let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    let env = [("OPENAI_BASE_URL".to_owned(), format!("http://127.0.0.1:{port}/v1"))];
+    let mut run = Proc::start("starling", "unreachable", &args(&["run", "anything"]), &env, dir.path())?;
+    assert_eq!(run.wait(SOON).await?.code(), Some(69), "{}", run.last_lines());
+    let said = run.stderr();
+    assert!(said.contains(&format!("127.0.0.1:{port}")) && said.contains("OPENAI_BASE_URL"), "{said}");
+    assert!(run.stdout().is_empty());
+    Ok(())
+}
