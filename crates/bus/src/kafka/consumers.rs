@@ -141,6 +141,9 @@ impl GroupConsumer for KafkaMember {
     }
 
     async fn commit(&self, offsets: Vec<CommitOffset>) -> Result<(), CommitError> {
+        if offsets.is_empty() {
+            return Ok(()); // which the client would call an error, for ever
+        }
         let _turn = self.turn.lock().await;
         self.check_owner(&offsets)?;
         let consumer = self.consumer.lock().unwrap_or_else(PoisonError::into_inner).clone();
