@@ -2,5 +2,6 @@
 //! no I/O. Time and random numbers are parameters.
 
 pub mod coordinator;
+pub mod intake;
 pub mod offsets;
 pub mod statelog;

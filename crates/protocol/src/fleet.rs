@@ -27,4 +27,7 @@ pub struct FleetBeat {
     pub at: Timestamp,
     /// Whether it is leaving.
     pub leaving: bool,
+    /// For a planner service: intents that the fullest of its coordinator partitions can still take in; -1 if it
+    /// does not know.
+    pub room: i32,
 }

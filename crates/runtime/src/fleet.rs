@@ -71,6 +71,7 @@ struct Said {
     partitions: std::sync::Mutex<Vec<i32>>,
     active: AtomicI32,
     busy: AtomicUsize,
+    room: AtomicI32,
     changed: Notify,
 }
 
@@ -126,6 +127,7 @@ impl Fleet {
             partitions: std::sync::Mutex::default(),
             active: AtomicI32::new(0),
             busy: AtomicUsize::new(0),
+            room: AtomicI32::new(-1),
             changed: Notify::new(),
         });
         let beat = FleetBeat {
@@ -139,6 +141,7 @@ impl Fleet {
             active: 0,
             at: self.clock.now(),
             leaving: false,
+            room: -1,
         };
         self.speakers.spawn(self.clone().speak(beat, said.clone()));
         Announcer { said }
@@ -163,6 +166,7 @@ impl Fleet {
             beat.partitions.clone_from(&said.partitions());
             beat.active = said.active.load(Ordering::Relaxed);
             beat.busy = i32::try_from(said.busy.load(Ordering::Relaxed)).unwrap_or(i32::MAX);
+            beat.room = said.room.load(Ordering::Relaxed);
             beat.at = self.clock.now();
             match self.codec.encode(&beat) {
                 Ok(value) => self.say(&beat, value.into()).await,
@@ -213,6 +217,15 @@ impl Announcer {
     /// Coordinator partitions of this process that have tasks waiting or outstanding.
     pub fn active(&self, active: i32) {
         if self.said.active.swap(active, Ordering::Relaxed) != active {
+            self.said.changed.notify_one();
+        }
+    }
+
+    /// Intents that can still be taken in, `None` if that is not known. Told with the next beat; that there is no
+    /// room, or room again, at once.
+    pub fn room(&self, room: Option<usize>) {
+        let room = room.map_or(-1, |room| i32::try_from(room).unwrap_or(i32::MAX));
+        if (self.said.room.swap(room, Ordering::Relaxed) == 0) != (room == 0) {
             self.said.changed.notify_one();
         }
     }

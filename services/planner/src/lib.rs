@@ -2,6 +2,7 @@
 
 mod coordination;
 mod intake;
+mod pace;
 mod plan;
 mod service;
 

@@ -1,11 +1,13 @@
 //! The service as a whole: three loops that know each other only by topics.
 
-use crate::{CoordinationError, IntakeHandler, PlanHandler, PlanOptions, coordination::coordinate};
+use crate::{
+    CoordinationError, IntakeHandler, PlanHandler, PlanOptions, coordination::coordinate, pace::pace,
+};
 use starling_agents::PromptBudget;
 use starling_protocol::{Topic, incoming::IntentLimits};
 use starling_runtime::{
     Node,
-    parallel::{ParallelConfig, ParallelProcessor, ProcessorError},
+    parallel::{Admission, ParallelConfig, ParallelProcessor, ProcessorError},
 };
 use starling_service::Parts;
 use std::sync::Arc;
@@ -33,7 +35,9 @@ pub enum PlannerError {
 pub async fn serve(node: Node, parts: Parts) -> Result<(), PlannerError> {
     let stop = node.shutdown.child_token();
     let mut loops: JoinSet<Result<(), PlannerError>> = JoinSet::new();
-    let (intake, plan) = (intake(&node), plan_loop(&node, &parts));
+    let admission = Admission::default();
+    let pacing = tokio::spawn(pace(admission.clone(), node.fleet.beats(), node.settings.fleet.interval));
+    let (intake, plan) = (intake(&node, admission), plan_loop(&node, &parts));
     let (token, other) = (stop.clone(), stop.clone());
     loops.spawn(async move { Ok(intake.run(token).await?) });
     loops.spawn(async move { Ok(plan.run(other).await?) });
@@ -45,14 +49,17 @@ pub async fn serve(node: Node, parts: Parts) -> Result<(), PlannerError> {
         stop.cancel(); // one alone is of no use
         outcome = outcome.and(ended.map_err(PlannerError::from).and_then(|result| result));
     }
+    pacing.abort();
     outcome
 }
 
-fn intake(node: &Node) -> ParallelProcessor {
+fn intake(node: &Node, admission: Admission) -> ParallelProcessor {
     let settings = &node.settings;
     let limits = IntentLimits { max_bytes: settings.intake.max_intent, ..IntentLimits::default() };
     let handler = IntakeHandler::new(node.codec.clone(), limits, node.clock.clone());
-    let config = ParallelConfig::new(settings, Topic::Intents, "intake", settings.processor.slots.intake);
+    let slots = settings.processor.slots.intake;
+    let config =
+        ParallelConfig { admission, ..ParallelConfig::new(settings, Topic::Intents, "intake", slots) };
     ParallelProcessor::records(config, node.clone(), Arc::new(handler))
 }
 

@@ -211,28 +211,34 @@ impl Pump<'_> {
         }
     }
 
-    /// Some partition's offset is not there; librdkafka does not say whose. It has stopped fetching it.
+    /// Some partition's offset is not there; librdkafka does not say whose, and has stopped fetching it. Those
+    /// that are out of range are told; all that may be meant otherwise are begun again where they were.
     fn check_ranges(&self) {
         if self.shared.deliver == Deliver::AssignmentOnly {
             return;
         }
-        let places = self.shared.book().places();
-        let mut found = false;
-        for (at, offset) in places.iter().filter_map(|(at, place)| Some((at, place.position?))) {
-            if self.watermarks(at).is_some_and(|(low, high)| offset < low || offset > high) {
-                self.shared.book().stop(at);
-                self.emit(GroupEvent::OutOfRange { at: at.clone(), offset });
-                found = true;
+        let (mut suspects, mut found) = (Vec::new(), false);
+        for (at, place) in self.shared.book().places() {
+            match place.position {
+                _ if place.stopped => {}
+                // The leader of a fresh topic did not know it yet when it was asked where it begins.
+                None => suspects.push((at, Offset::Beginning, true)),
+                Some(offset) => match self.watermarks(&at) {
+                    Some((low, high)) if offset < low || offset > high => {
+                        self.shared.book().stop(&at);
+                        self.emit(GroupEvent::OutOfRange { at, offset });
+                        found = true;
+                    }
+                    // Not to be known now: it may be the one.
+                    answer => suspects.push((at, Offset::Offset(offset), answer.is_none())),
+                },
             }
         }
-        if !found {
-            // The log has moved meanwhile: go to where each one is and see again.
-            for (at, place) in places.iter().filter(|(_, place)| !place.stopped) {
-                let to = place.position.map_or(Offset::Beginning, Offset::Offset);
-                if let Err(error) = self.go_to(at, to) {
-                    let reason = format!("cannot go to {to:?} of {at}: {error}");
-                    self.emit(GroupEvent::Trouble(BusError::Retry(reason)));
-                }
+        // If none is out of range any more, its log has moved meanwhile.
+        for (at, to, _) in suspects.into_iter().filter(|(_, _, doubtful)| *doubtful || !found) {
+            if let Err(error) = self.go_to(&at, to) {
+                let reason = format!("cannot go to {to:?} of {at}: {error}");
+                self.emit(GroupEvent::Trouble(BusError::Retry(reason)));
             }
         }
     }

@@ -157,6 +157,6 @@ pub struct Load {
     pub ready: usize,
     /// Intents that are only remembered: ended, or cancelled before they came.
     pub remembered: usize,
-    /// Whether intake must pause: the room that is left is for intents on their way.
-    pub full: bool,
+    /// Intents that may still come. An eighth of the memory is not counted: it is for those on their way.
+    pub room: usize,
 }

@@ -168,8 +168,9 @@ impl Coordinator {
             outstanding: self.store.outstanding_total(),
             ready: self.store.ready_total(),
             remembered,
-            full: live + waiting + remembered >= most(self.settings.max_remembered)
-                || waiting >= most(self.settings.max_waiting),
+            room: most(self.settings.max_remembered)
+                .saturating_sub(live + waiting + remembered)
+                .min(most(self.settings.max_waiting).saturating_sub(waiting)),
         }
     }
 

@@ -34,7 +34,10 @@ impl Coordinator {
         let Some(live) = self.store.live(id) else { return };
         match place(&live.run, &fragment) {
             FragmentPlace::Stale(stale) => return self.counters.stale(stale),
-            FragmentPlace::Gap => return self.plan_again(id, Some(&fragment.run), PlanLoss::Silent, trace),
+            FragmentPlace::Gap => {
+                self.note_uncounted(id);
+                return self.plan_again(id, Some(&fragment.run), PlanLoss::Silent, trace);
+            }
             FragmentPlace::Next => {}
             FragmentPlace::FirstOfNewRun => {
                 if !self.supersede(id, &fragment.run, trace) {
@@ -49,8 +52,9 @@ impl Coordinator {
         });
         if let Err(reasons) = self.add_tasks(id, &fragment.run, fragment.tasks, trace) {
             // The end of the run may be here and says what it cost.
-            if let Some(end) = &fragment.end {
-                self.add_report(id, &end.report);
+            match &fragment.end {
+                Some(end) => self.add_report(id, &end.report),
+                None => self.note_uncounted(id),
             }
             return self.plan_again(id, None, PlanLoss::Refused(reasons), trace);
         }
@@ -121,6 +125,9 @@ impl Coordinator {
 
     /// Makes an unseen run the one in force. Returns whether the intent is still live.
     fn supersede(&mut self, id: &IntentId, run: &RunId, trace: &str) -> bool {
+        if self.store.live(id).is_some_and(|live| live.run.run.is_some()) {
+            self.note_uncounted(id);
+        }
         self.abandon(id, None);
         let abandoned = self.store.live(id).map_or(0, |live| live.run.abandoned.len());
         if abandoned >= self.settings.max_runs {
@@ -133,6 +140,11 @@ impl Coordinator {
             entity.next_fragment = 0;
         });
         true
+    }
+
+    /// A run is given up before it said what it cost.
+    pub(super) fn note_uncounted(&mut self, id: &IntentId) {
+        self.add_note(id, "uncounted_plan_calls".to_owned());
     }
 
     /// Gives the run in force, and `culprit`, up for good: their tasks are gone, what still comes of them

@@ -16,7 +16,10 @@ impl Coordinator {
                     let reason = "the deadline passed".to_owned();
                     self.end(&id, OutcomeStatus::Expired, String::new(), reason, &trace);
                 }
-                (EntityKind::Run, _) => self.plan_again(&id, None, PlanLoss::Silent, &trace),
+                (EntityKind::Run, _) => {
+                    self.note_uncounted(&id);
+                    self.plan_again(&id, None, PlanLoss::Silent, &trace);
+                }
                 (EntityKind::Task, Some(task_id)) => self.on_task_timer(&id, &task_id, &trace),
                 (EntityKind::Task, None) => {}
                 (EntityKind::Ended, _) => self.store.remove_ended(&id),

@@ -105,7 +105,7 @@ fn memory_is_bounded_and_nothing_is_forgotten_early() {
     }
     assert_eq!(kinds(&send(&mut coordinator, cancel("c3"))), ["dead letter"]);
     for number in 0..6 {
-        assert_eq!(coordinator.load().full, number == 5, "full at seven of eight");
+        assert_eq!(coordinator.load().room, 5 - number, "none at seven of eight");
         send(&mut coordinator, intent(&format!("i{number}"), "single", 5));
     }
     assert_eq!(kinds(&send(&mut coordinator, intent("more", "single", 5))), ["dead letter"]);

@@ -75,6 +75,17 @@ fn a_gap_makes_a_run_useless() {
 }
 
 #[test]
+fn what_a_run_cost_that_was_given_up_before_its_end_is_not_known_and_the_outcome_says_so() {
+    for (end, note) in [(None, vec!["uncounted_plan_calls".to_owned()]), (plan_end(), vec![])] {
+        let mut planned = Planned::new();
+        let twice = || vec![spec(0, "a", &[]), spec(1, "a", &[])];
+        planned.fragment(1, 1, 0, twice(), end.clone());
+        let effects = planned.fragment(2, 2, 0, twice(), end);
+        assert_eq!(outcome(&effects).map(|outcome| outcome.degraded.clone()), Some(note));
+    }
+}
+
+#[test]
 fn a_refused_plan_is_asked_for_again_with_the_reasons_and_then_the_intent_fails() {
     let mut planned = Planned::new();
     let circle = || vec![spec(0, "a", &["b"]), spec(1, "b", &["a"])];

@@ -119,15 +119,20 @@ impl Call {
     /// The fault of an attempt that did not make it until `limit`.
     pub(super) fn too_slow(&self, limit: Instant) -> Fault {
         if limit >= self.request.deadline {
-            Fault::new(ModelErrorKind::Deadline, "the deadline came before the reply was complete")
-        } else {
-            let waited = if self.streams {
-                "no text within the time limit of a call"
-            } else {
-                "no complete reply within the time limit of a call"
-            };
-            Fault::new(ModelErrorKind::Server, waited)
+            return Fault::new(ModelErrorKind::Deadline, "the deadline came before the reply was complete");
         }
+        let limit = self.endpoint.options.call_timeout;
+        Fault::new(ModelErrorKind::Server, format!("no complete reply within {limit:?}, the limit of a call"))
+    }
+
+    /// The fault of an attempt whose first text did not come until `first_limit`, where all of it may take until
+    /// `limit`.
+    pub(super) fn too_silent(&self, first_limit: Instant, limit: Instant) -> Fault {
+        if first_limit >= limit {
+            return self.too_slow(limit);
+        }
+        let limit = self.endpoint.options.first_token_timeout;
+        Fault::new(ModelErrorKind::Server, format!("no text within {limit:?}"))
     }
 
     /// Sends the question once; a reply that is not 2xx is a fault.

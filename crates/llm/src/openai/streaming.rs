@@ -46,9 +46,9 @@ async fn first_text(
 ) -> Result<(Attempt, String), (Fault, Option<Attempt>)> {
     let opened = timeout_at(first_limit, Attempt::start(call, limit)).await;
     let mut attempt =
-        opened.unwrap_or_else(|_| Err(call.too_slow(first_limit))).map_err(|fault| (fault, None))?;
+        opened.unwrap_or_else(|_| Err(call.too_silent(first_limit, limit))).map_err(|fault| (fault, None))?;
     let first = timeout_at(first_limit, attempt.next_text(call)).await;
-    match first.unwrap_or_else(|_| Err(call.too_slow(first_limit))) {
+    match first.unwrap_or_else(|_| Err(call.too_silent(first_limit, limit))) {
         Ok(Some(text)) => Ok((attempt, text)),
         Ok(None) => Err((Fault::bad_reply("the reply is empty"), Some(attempt))),
         Err(fault) => Err((fault, Some(attempt))),

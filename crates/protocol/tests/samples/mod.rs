@@ -252,6 +252,7 @@ pub(crate) fn fleet_beat() -> FleetBeat {
         active: 0,
         at: Timestamp(1_767_225_600_123),
         leaving: false,
+        room: -1,
     }
 }
 

@@ -1,5 +1,6 @@
 //! How a parallel processor works.
 
+use super::Admission;
 use crate::settings::Settings;
 use starling_engine::offsets::MAX_METADATA_BYTES;
 use starling_protocol::{Topic, TopicNames};
@@ -18,6 +19,8 @@ pub struct ParallelConfig {
     pub pool: Option<String>,
     /// Handlers that run at once.
     pub slots: usize,
+    /// How many records may be taken in; any number at first. Each time that a record is handled counts.
+    pub admission: Admission,
     /// Records in hand that do not run yet, for each partition; above it the partition is paused.
     pub queue_per_partition: usize,
     /// Records in hand beyond the slots, for the processor; above it partitions are paused.
@@ -71,6 +74,7 @@ impl ParallelConfig {
             role: role.to_owned(),
             pool,
             slots,
+            admission: Admission::default(),
             queue_per_partition: processor.queue_per_partition,
             queue_total: processor.queue_total,
             queue_records: kafka.queue_records,

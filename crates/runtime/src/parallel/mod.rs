@@ -4,6 +4,7 @@
 //! One loop owns all state; handlers run on tasks of their own and report back. The loop never waits for
 //! a handler, so the group's events are served whatever handlers do.
 
+mod admission;
 mod commits;
 mod config;
 pub(crate) mod dead_letter;
@@ -14,5 +15,6 @@ mod reports;
 mod run;
 mod state;
 
+pub use admission::Admission;
 pub use config::ParallelConfig;
 pub use processor::{ParallelProcessor, ProcessorError};

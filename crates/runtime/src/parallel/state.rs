@@ -97,6 +97,7 @@ impl Loop {
         let mut leave: Option<BoxFuture<'_, ()>> = None;
         let mut left = None;
         let mut ended = false;
+        let admission = self.config.admission.clone();
         while !ended {
             self.pulse.beat();
             self.dispatch();
@@ -115,6 +116,7 @@ impl Loop {
                 () = shutdown.cancelled(), if self.phase == Phase::Running => {
                     self.drain(self.config.grace);
                 }
+                () = admission.changed() => {} // dispatched when it comes round
                 () = in_flight(&mut leave) => left = Some(Instant::now()),
                 () = sleep_until(wake) => self.on_time(),
             }
@@ -138,7 +140,13 @@ impl Loop {
         }
         while self.busy < self.config.slots {
             let Some(number) = self.turn.pop_front() else { break };
-            let Some(partition) = self.partitions.get_mut(&number) else { continue };
+            let Some(partition) = self.partitions.get_mut(&number).filter(|p| p.has_queued()) else {
+                continue;
+            };
+            if !self.config.admission.take() {
+                self.turn.push_front(number);
+                break;
+            }
             let Some(job) = partition.next() else { continue };
             if partition.has_queued() {
                 self.turn.push_back(number);

@@ -93,7 +93,6 @@ impl StatefulOptions {
             leave_timeout: processor.grace,
             max_batch: log.max_batch,
             max_record: log.max_record,
-            commit_interval: processor.commit_interval,
             snapshot_decisions: log.snapshot_every,
             ..Self::new(TopicNames::new(settings.topics.prefix.as_str()).group("coordinator"))
         }
