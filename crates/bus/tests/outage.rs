@@ -20,6 +20,16 @@ struct Broker {
 }
 
 impl Broker {
+    fn new(name: &str) -> Self {
+        Self { folder: env::temp_dir().join(format!("starling-{name}-{}", std::process::id())) }
+    }
+
+    fn signal(&self, signal: &str) {
+        let pid = std::fs::read_to_string(self.folder.join("service.pid")).unwrap();
+        let pid = pid.split_whitespace().next().unwrap().to_owned();
+        assert!(Command::new("kill").args(["-s", signal, &pid]).status().unwrap().success());
+    }
+
     fn kafka(&self, arguments: &[&str]) -> String {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/kafka");
         let folder = self.folder.to_str().unwrap();
@@ -40,6 +50,18 @@ fn record(at: &PartitionId) -> OutRecord {
     OutRecord { to: at.clone(), key: None, headers: Vec::new(), payload: Some("x".into()) }
 }
 
+fn config(group: &str) -> GroupConfig {
+    GroupConfig {
+        group: group.into(),
+        topics: vec!["t".into()],
+        deliver: Deliver::Records,
+        instance: None,
+        session_timeout: Duration::from_secs(10),
+        revoke_timeout: Duration::from_secs(1),
+        queue_records: 100,
+    }
+}
+
 async fn next_record(member: &Arc<dyn GroupConsumer>) {
     let record = async { while !matches!(member.next().await, GroupEvent::Record(_)) {} };
     timeout(Duration::from_secs(60), record).await.expect("a record should come");
@@ -51,7 +73,7 @@ async fn an_outage_is_bounded_everywhere_and_passes() {
         return;
     }
     assert!(env::var("STARLING_TEST_BROKERS").is_ok(), "STARLING_TEST_BROKERS is not set: run `make test`");
-    let broker = Broker { folder: env::temp_dir().join(format!("starling-outage-{}", std::process::id())) };
+    let broker = Broker::new("outage");
     let address = broker.kafka(&["start", "--port", "0"]);
     let port = address.rsplit(':').next().unwrap();
     let options = KafkaOptions {
@@ -62,15 +84,6 @@ async fn an_outage_is_bounded_everywhere_and_passes() {
     let bus = KafkaBus::new(options).unwrap();
     let spec = TopicSpec { name: "t".into(), partitions: 1, replication: 1, settings: BTreeMap::new() };
     bus.create_topics(&[spec]).await.unwrap();
-    let config = |group: &str| GroupConfig {
-        group: group.into(),
-        topics: vec!["t".into()],
-        deliver: Deliver::Records,
-        instance: None,
-        session_timeout: Duration::from_secs(10),
-        revoke_timeout: Duration::from_secs(1),
-        queue_records: 100,
-    };
     let (stays, leaves) =
         (bus.join(config("stays")).await.unwrap(), bus.join(config("leaves")).await.unwrap());
     let at = PartitionId::new("t", 0);
@@ -99,4 +112,27 @@ async fn an_outage_is_bounded_everywhere_and_passes() {
     }
     next_record(&stays).await;
     assert!(bus.read(&[(at, 0)]).await[0].is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_could_not_leave_in_time_leaves_once_it_can() {
+    if env::var("STARLING_TEST_MEMORY_ONLY").is_ok_and(|value| value == "1") {
+        return;
+    }
+    let broker = Broker::new("pause");
+    let address = broker.kafka(&["start", "--port", "0"]);
+    let bus = KafkaBus::new(KafkaOptions::new(&address)).unwrap();
+    let spec = TopicSpec { name: "t".into(), partitions: 1, replication: 1, settings: BTreeMap::new() };
+    bus.create_topics(&[spec]).await.unwrap();
+    bus.send(record(&PartitionId::new("t", 0))).await.unwrap();
+    let leaves = bus.join(config("group")).await.unwrap();
+    next_record(&leaves).await;
+
+    broker.signal("STOP");
+    leaves.leave(Duration::from_secs(2)).await;
+    drop(leaves);
+    broker.signal("CONT");
+    // The group would wait for it as long as it takes a handler to be thought hung, which is minutes.
+    let follows = bus.join(config("group")).await.unwrap();
+    next_record(&follows).await;
 }

@@ -61,8 +61,10 @@ async fn start(
                     shared.command(Command::Abandon); // whoever asked for it has gone
                 }
                 let release = || *inner.lock().unwrap_or_else(PoisonError::into_inner) = None;
-                pump::run(consumer, &shared, release);
-                let _ = ended.send(());
+                let ended = || {
+                    let _ = ended.send(()); // nobody may wait for it
+                };
+                pump::run(consumer, &shared, release, ended);
             }
         }
     };

@@ -26,33 +26,47 @@ use std::{
 const WATCHDOG: Duration = Duration::from_millis(100);
 /// How long a full hand-over is waited for before the partitions are paused. Shorter than any session.
 const PATIENCE: Duration = Duration::from_millis(50);
+/// How long a consumer that is to be closed is polled, or left alone, at a time.
+const TURN: Duration = Duration::from_millis(20);
 /// Events taken between two looks at the commands.
 const BATCH: usize = 256;
 /// How long to ask whether the brokers are there before the consumer is closed in the orderly way.
 pub(super) const PROBE: Duration = Duration::from_secs(1);
 
-/// The loop. Returns when it was told to end; the consumer is closed then, or left to leak.
-pub(super) fn run(consumer: Arc<PumpConsumer>, shared: &Shared, release: impl FnOnce()) {
+/// The loop. Ends when it is told to; then `release` is called when nobody may use the consumer any more, and
+/// `ended` when the application need not wait any longer.
+///
+/// That can be before the consumer is closed. Closing while the brokers are away can hang or crash inside
+/// librdkafka, so they are waited for, as long as it takes: a member that went without a word would go on sending
+/// heartbeats from librdkafka's own threads, and its group would wait minutes for it to answer.
+pub(super) fn run(
+    consumer: Arc<PumpConsumer>,
+    shared: &Shared,
+    release: impl FnOnce(),
+    ended: impl FnOnce(),
+) {
     let pump = Pump { consumer: &consumer, shared };
-    let orderly = pump.run();
+    let deadline = pump.run();
     release();
-    end(consumer, orderly);
+    let mut closing = Closing::Asking;
+    let in_time = pump.close(&mut closing, deadline);
     shared.handover.put(GroupEvent::Closed);
+    ended();
+    if !in_time {
+        tracing::warn!("the brokers do not answer: a consumer is closed when they do");
+        while !pump.close(&mut closing, Instant::now() + PROBE) {}
+    }
+    // A commit that hangs may still use it: then it goes with that.
+    drop(consumer);
 }
 
-/// Drops the consumer if that is safe. Closing while the brokers are away can hang or crash inside
-/// librdkafka, and a commit that hangs may still use it: then it is leaked on purpose, once for each
-/// consumer that could not leave; the group finds out by the session timeout.
-fn end(consumer: Arc<PumpConsumer>, orderly: bool) {
-    let deadline = Instant::now() + Duration::from_secs(1);
-    while orderly && Arc::strong_count(&consumer) > 1 && Instant::now() < deadline {
-        thread::park_timeout(Duration::from_millis(5));
-    }
-    match Arc::try_unwrap(consumer) {
-        Ok(consumer) if orderly => drop(consumer),
-        Ok(consumer) => std::mem::forget(consumer),
-        Err(shared) => std::mem::forget(shared),
-    }
+/// How far the end of a consumer has come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Closing {
+    /// Whether the brokers answer is not known.
+    Asking,
+    /// librdkafka is told to close.
+    Told,
 }
 
 struct Pump<'a> {
@@ -61,7 +75,8 @@ struct Pump<'a> {
 }
 
 impl Pump<'_> {
-    fn run(&self) -> bool {
+    /// Until when the consumer is to be closed.
+    fn run(&self) -> Instant {
         loop {
             while let Some(command) = self.shared.next_command() {
                 match command {
@@ -75,7 +90,7 @@ impl Pump<'_> {
                     Command::Leave(deadline) => return self.leave(deadline),
                     Command::Abandon => {
                         self.shared.leaving.store(true, Ordering::Relaxed);
-                        return self.close(Instant::now() + self.shared.request_timeout);
+                        return Instant::now() + self.shared.request_timeout;
                     }
                 }
             }
@@ -286,7 +301,7 @@ impl Pump<'_> {
         self.tell("stop reading", std::slice::from_ref(at), |list| self.consumer.incremental_unassign(list));
     }
 
-    fn leave(&self, deadline: Instant) -> bool {
+    fn leave(&self, deadline: Instant) -> Instant {
         let partitions = self.shared.book().all();
         if !partitions.is_empty() {
             self.shared.handover.purge(|at| partitions.contains(at));
@@ -295,33 +310,39 @@ impl Pump<'_> {
             self.shared.retract(&partitions);
         }
         self.shared.leaving.store(true, Ordering::Relaxed);
-        self.close(deadline)
+        deadline
     }
 
-    /// Leaves the group; false if that cannot be done in time.
-    fn close(&self, deadline: Instant) -> bool {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let answered = match &self.shared.probe {
-            Probe::Coordinator(topic) => {
-                let list = list_of(&[PartitionId::new(topic.as_str(), 0)]);
-                self.consumer.committed_offsets(list, left.min(PROBE)).is_ok()
-            }
-            Probe::Broker => broker_answers(self.consumer, left.min(PROBE)),
-        };
-        if !answered || left.is_zero() {
-            return false;
-        }
-        if self.consumer.close_queue().is_err() {
-            return self.consumer.closed();
-        }
-        while !self.consumer.closed() {
+    /// Leaves the group and closes; false if that cannot be done in time, but it may be tried again.
+    fn close(&self, closing: &mut Closing, deadline: Instant) -> bool {
+        loop {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return false;
+                return self.consumer.closed();
             }
-            drop(self.consumer.poll(left.min(Duration::from_millis(20))));
+            if *closing == Closing::Told {
+                if self.consumer.closed() {
+                    return true;
+                }
+                drop(self.consumer.poll(left.min(TURN)));
+            } else if self.answers(left.min(PROBE)) {
+                *closing = Closing::Told;
+                let _ = self.consumer.close_queue(); // an error means that there is nothing to leave
+            } else {
+                while self.consumer.poll(Duration::ZERO).is_some() {} // of no interest any more
+                thread::park_timeout(left.min(TURN));
+            }
         }
-        true
+    }
+
+    fn answers(&self, within: Duration) -> bool {
+        match &self.shared.probe {
+            Probe::Coordinator(topic) => {
+                let list = list_of(&[PartitionId::new(topic.as_str(), 0)]);
+                self.consumer.committed_offsets(list, within).is_ok()
+            }
+            Probe::Broker => broker_answers(self.consumer, within),
+        }
     }
 }
 

@@ -312,14 +312,15 @@ pub(crate) async fn members_come_and_go_and_every_record_is_done_once(world: Wor
         }
     }
     let all = usize::try_from(PARTITIONS).unwrap() * EACH;
-    let missing = |done: &Mutex<Vec<(i32, i64)>>| -> Vec<(i32, i64)> {
+    let missing = |done: &Mutex<Vec<(i32, i64)>>| {
         let done = done.lock().unwrap();
         let expected = (0..PARTITIONS).flat_map(|partition| (0..EACH as i64).map(move |n| (partition, n)));
-        expected.filter(|record| !done.contains(record)).collect()
+        let missing: Vec<_> = expected.filter(|record| !done.contains(record)).collect();
+        format!("{:?} to {:?} and what is between", missing.first(), missing.last())
     };
     let deadline = Instant::now() + PATIENCE;
     while count(&done) < all {
-        assert!(Instant::now() < deadline, "{} of {all} records, missing {:?}", count(&done), missing(&done));
+        assert!(Instant::now() < deadline, "{} of {all} records, missing {}", count(&done), missing(&done));
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let mut done = done.lock().unwrap().clone();
