@@ -3,7 +3,7 @@
 
 CARGO ?= cargo
 
-.PHONY: test build lint fmt bench release
+.PHONY: test build lint fmt bench release image
 
 test: build
 	scripts/with-kafka $(CARGO) test --workspace --locked --no-fail-fast
@@ -24,3 +24,9 @@ release:
 # The figures of README.md and ARCHITECTURE.md.
 bench: release
 	scripts/with-kafka scripts/bench
+
+# The container image of all programs.
+image:
+	docker build --tag starling \
+		--build-arg VERSION="$$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)" \
+		--build-arg REVISION="$$(git rev-parse HEAD)" .
