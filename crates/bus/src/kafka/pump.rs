@@ -233,7 +233,8 @@ impl Pump<'_> {
             return;
         }
         let (mut suspects, mut found) = (Vec::new(), false);
-        for (at, place) in self.shared.book().places() {
+        let places = self.shared.book().places(); // not in the loop's head, which would hold the book all along
+        for (at, place) in places {
             match place.position {
                 _ if place.stopped => {}
                 // The leader of a fresh topic did not know it yet when it was asked where it begins.
