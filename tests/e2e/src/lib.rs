@@ -10,4 +10,4 @@ pub use logs::Logs;
 pub use model::{Called, Calls, Plan, Scripted};
 pub use process::Proc;
 pub use spans::{Span, SpanSink, faults_of_tree};
-pub use swarm::{Swarm, SwarmOptions, brokers, eventually};
+pub use swarm::{Swarm, SwarmOptions, brokers, eventually, http_address};

@@ -315,13 +315,17 @@ async fn wait_ready(process: &mut Proc, until: Instant) -> Result<()> {
     Ok(())
 }
 
-/// Asks `/readyz`, as an orchestrator does. The address is in the log, since any free port was taken.
-async fn says_ready(process: &Proc) -> bool {
+/// Where a service serves its metrics and health: the address is in its log, since any free port was taken.
+#[must_use]
+pub fn http_address(process: &Proc) -> Option<String> {
     let log = process.stderr();
-    let Some(line) = log.lines().find(|line| line.contains("/readyz")) else { return false };
-    let Some(address) = line.split_whitespace().find_map(|word| word.strip_prefix("address=")) else {
-        return false;
-    };
+    let line = log.lines().find(|line| line.contains("/readyz"))?;
+    line.split_whitespace().find_map(|word| word.strip_prefix("address=")).map(str::to_owned)
+}
+
+/// Asks `/readyz`, as an orchestrator does.
+async fn says_ready(process: &Proc) -> bool {
+    let Some(address) = http_address(process) else { return false };
     let ask = async {
         let mut stream = tokio::net::TcpStream::connect(address).await?;
         stream.write_all(b"GET /readyz HTTP/1.0\r\n\r\n").await?;
