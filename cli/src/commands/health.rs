@@ -66,11 +66,9 @@ mod tests {
 
     #[test]
     fn a_service_that_listens_everywhere_is_asked_here() {
-        for (listen, expected) in [
-            ("0.0.0.0:9464", "127.0.0.1:9464"),
-            ("[::]:9464", "[::1]:9464"),
-            ("10.1.2.3:80", "10.1.2.3:80"),
-        ] {
+        for (listen, expected) in
+            [("0.0.0.0:9464", "127.0.0.1:9464"), ("[::]:9464", "[::1]:9464"), ("10.1.2.3:80", "10.1.2.3:80")]
+        {
             assert_eq!(reachable(listen), expected);
         }
     }

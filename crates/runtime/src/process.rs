@@ -134,6 +134,7 @@ pub fn bus_from(settings: &Settings, traffic: Traffic) -> Result<Arc<dyn Bus>, B
             .iter()
             .map(|(name, value)| (name.clone(), value.expose_secret().to_owned()))
             .collect(),
+        security: kafka.security.clone(),
         group_protocol: match kafka.group_protocol {
             GroupProtocol::Classic => starling_bus::GroupProtocol::Classic,
             GroupProtocol::Consumer => starling_bus::GroupProtocol::Consumer,

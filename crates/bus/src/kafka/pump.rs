@@ -6,7 +6,7 @@
 
 use super::{
     convert::{decode, list_of},
-    errors::{bus_error, code_of},
+    errors::code_of,
     shared::{Command, Probe, PumpConsumer, Shared},
 };
 use crate::{BusError, Deliver, GroupEvent, PartitionId, StartAt};
@@ -200,7 +200,7 @@ impl Pump<'_> {
                 Some(RDKafkaErrorCode::AutoOffsetReset | RDKafkaErrorCode::OffsetOutOfRange) => {
                     self.check_ranges()
                 }
-                _ => self.shared.handover.put(GroupEvent::Trouble(bus_error(&self.shared.brokers, error))),
+                _ => self.shared.handover.put(GroupEvent::Trouble(self.shared.error(error))),
             },
         }
     }
