@@ -1,6 +1,7 @@
 //! The command line.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use starling_runtime::process::CommonFlags;
 use std::path::PathBuf;
 
 /// One intent in, one answer out: a swarm of LLM agents over Kafka.
@@ -12,21 +13,7 @@ pub struct Cli {
     pub command: Command,
     /// Where settings come from.
     #[command(flatten)]
-    pub settings: SettingsArgs,
-}
-
-/// Where settings come from, beside the environment.
-#[derive(Clone, Debug, Default, Args)]
-pub struct SettingsArgs {
-    /// Settings file (TOML); may be given several times, later ones win. STARLING_CONFIG names more of them.
-    #[arg(long, global = true, value_name = "FILE")]
-    pub config: Vec<PathBuf>,
-    /// One setting, such as coordinator.max_attempts=2; wins over files and environment.
-    #[arg(long = "set", global = true, value_name = "KEY=VALUE")]
-    pub set: Vec<String>,
-    /// Kafka brokers, HOST:PORT[,HOST:PORT...]; short for --set kafka.brokers=...
-    #[arg(long, global = true, value_name = "HOST:PORT")]
-    pub brokers: Option<String>,
+    pub settings: CommonFlags,
 }
 
 /// What to do.
@@ -50,6 +37,8 @@ pub enum Command {
     },
     /// Run all services in one process against a real broker.
     Dev(DevArgs),
+    /// Ask a service on this machine whether it is ready: exit code 0 or 1. For health checks of containers.
+    Health(HealthArgs),
     /// Measure.
     Bench {
         /// What to measure.
@@ -172,6 +161,17 @@ pub struct DevArgs {
     /// Do not create missing topics.
     #[arg(long)]
     pub no_topics: bool,
+}
+
+/// `starling health`.
+#[derive(Debug, Args)]
+pub struct HealthArgs {
+    /// Ask only whether it is alive, not whether it is ready for work.
+    #[arg(long)]
+    pub alive: bool,
+    /// Where the service serves its health; without it, the setting http.listen says so.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub address: Option<String>,
 }
 
 /// `starling bench`.

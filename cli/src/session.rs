@@ -1,12 +1,11 @@
 //! What every command begins with: settings, telemetry, a bus.
 
-use crate::{args::SettingsArgs, client::Client, exit::CliError};
+use crate::{client::Client, exit::CliError};
 use starling_bus::Bus;
 use starling_protocol::TopicNames;
 use starling_runtime::{
     Settings,
-    process::{Traffic, bus_from},
-    settings::{Sources, parse_override},
+    process::{CommonFlags, Traffic, bus_from},
     telemetry::{self, Spans, TelemetryGuard},
 };
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,20 +24,13 @@ impl Session {
     ///
     /// # Errors
     /// Names all faults of the settings.
-    pub fn open(args: &SettingsArgs) -> Result<Self, CliError> {
-        let mut overrides = Vec::new();
-        if args.config.is_empty() && std::env::var_os("STARLING__TELEMETRY__LOG_LEVEL").is_none() {
+    pub fn open(flags: &CommonFlags) -> Result<Self, CliError> {
+        let mut flags = flags.clone();
+        if flags.config.is_empty() && std::env::var_os("STARLING__TELEMETRY__LOG_LEVEL").is_none() {
             // A person who asks for an answer does not want the log of a service around it.
-            overrides.push(("telemetry.log_level".to_owned(), "warn".to_owned()));
+            flags.set.insert(0, ("telemetry.log_level".to_owned(), "warn".to_owned()));
         }
-        for text in &args.set {
-            overrides.push(parse_override(text).map_err(CliError::Usage)?);
-        }
-        if let Some(brokers) = &args.brokers {
-            overrides.push(("kafka.brokers".to_owned(), brokers.clone()));
-        }
-        let sources = Sources::of_process(args.config.clone(), overrides);
-        let settings = Settings::load(&sources).map_err(|error| CliError::Usage(error.to_string()))?;
+        let settings = flags.settings().map_err(|error| CliError::Usage(error.to_string()))?;
         let process = format!("cli-{}", std::process::id());
         let guard = telemetry::init(&settings.telemetry, "cli", &process)
             .map_err(|error| CliError::Usage(error.to_string()))?;
@@ -46,7 +38,7 @@ impl Session {
             settings: Arc::new(settings),
             spans: guard.spans(),
             telemetry: Mutex::new(Some(guard)),
-            brokers_given: args.brokers.is_some(),
+            brokers_given: flags.brokers.is_some(),
         })
     }
 

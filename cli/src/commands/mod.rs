@@ -2,6 +2,7 @@
 
 mod cancel;
 mod dev;
+mod health;
 mod result;
 mod run;
 mod submit;
@@ -29,6 +30,7 @@ pub async fn run(cli: Cli) -> Result<ExitCode, CliError> {
         Command::Result(args) => result::result(&session, args).await,
         Command::Cancel(args) => cancel::cancel(&session, args).await,
         Command::Topics { command: TopicsCommand::Create } => topics::create(&session).await,
+        Command::Health(args) => health::health(&cli.settings, args).await,
         Command::Dev(args) => dev::dev(&session, args).await,
         Command::Bench { command } => bench::run(&session, command).await,
     }

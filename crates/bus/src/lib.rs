@@ -10,7 +10,10 @@ mod port;
 mod record;
 
 pub use error::{BusError, CommitError, ReadError, SendError};
-pub use kafka::{GroupProtocol, KafkaBus, KafkaOptions, TransactionProbe};
+pub use kafka::{
+    GroupProtocol, KafkaBus, KafkaIdentity, KafkaLogin, KafkaOptions, KafkaSecurity, KafkaTls, SaslMechanism,
+    TransactionProbe,
+};
 pub use memory::{Clock, CommitFault, MemberId, MemoryBus, MemoryFaults, MemoryOptions, SendFault};
 pub use port::{
     Assignment, Bus, CommitOffset, Committed, Deliver, DeliveryFuture, GroupConfig, GroupConsumer,

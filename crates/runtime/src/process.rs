@@ -31,14 +31,14 @@ const FLUSH: Duration = Duration::from_secs(5);
 /// The flags that every program has.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct CommonFlags {
-    /// A settings file; may be given several times, later ones win.
-    #[arg(long, value_name = "FILE")]
+    /// Settings file (TOML); may be given several times, later ones win. STARLING_CONFIG names more of them.
+    #[arg(long, global = true, value_name = "FILE")]
     pub config: Vec<PathBuf>,
-    /// A single setting, such as kafka.brokers=localhost:9092; may be given several times.
-    #[arg(long, value_name = "SETTING=VALUE", value_parser = parse_override)]
+    /// One setting, such as coordinator.max_attempts=2; wins over files and environment; may be given several times.
+    #[arg(long, global = true, value_name = "KEY=VALUE", value_parser = parse_override)]
     pub set: Vec<(String, String)>,
-    /// Addresses of the brokers: short for --set kafka.brokers=…
-    #[arg(long, value_name = "HOST:PORT,…")]
+    /// Kafka brokers, HOST:PORT[,HOST:PORT...]; short for --set kafka.brokers=...
+    #[arg(long, global = true, value_name = "HOST:PORT")]
     pub brokers: Option<String>,
 }
 
@@ -134,6 +134,7 @@ pub fn bus_from(settings: &Settings, traffic: Traffic) -> Result<Arc<dyn Bus>, B
             .iter()
             .map(|(name, value)| (name.clone(), value.expose_secret().to_owned()))
             .collect(),
+        security: kafka.security.clone(),
         group_protocol: match kafka.group_protocol {
             GroupProtocol::Classic => starling_bus::GroupProtocol::Classic,
             GroupProtocol::Consumer => starling_bus::GroupProtocol::Consumer,

@@ -120,6 +120,53 @@ fn secrets_are_never_shown() {
 }
 
 #[test]
+fn kafka_is_told_who_this_is_by_files() {
+    let (_password, password) = file("s3cret\n");
+    let (_pem, pem) = file("a certificate");
+    let sources = |more: &[(&str, &str)]| {
+        let (password, pem) = (password.to_str().unwrap(), pem.to_str().unwrap());
+        let all = [
+            ("STARLING__KAFKA__SECURITY__PROTOCOL", "sasl_ssl"),
+            ("STARLING__KAFKA__SECURITY__USERNAME", "worker"),
+            ("STARLING__KAFKA__SECURITY__PASSWORD_FILE", password),
+            ("STARLING__KAFKA__SECURITY__CA_FILE", pem),
+            ("STARLING__KAFKA__SECURITY__CERTIFICATE_FILE", pem),
+            ("STARLING__KAFKA__SECURITY__KEY_FILE", pem),
+        ];
+        Sources { environment: env(&[&all, more].concat()), ..Sources::default() }
+    };
+    let settings = Settings::load(&sources(&[])).unwrap();
+    let login = settings.kafka.security.login.as_ref().unwrap();
+    assert_eq!((login.username.as_str(), login.password.as_str()), ("worker", "s3cret"));
+    assert!(settings.kafka.security.tls.as_ref().is_some_and(|tls| tls.identity.is_some()));
+    assert!(!format!("{settings:?}").contains("s3cret"));
+
+    let faults = |more: &[(&str, &str)]| {
+        let error = Settings::load(&sources(more)).unwrap_err();
+        error.faults.into_iter().map(|fault| fault.path).collect::<Vec<_>>()
+    };
+    let protocol = "kafka.security.protocol".to_owned();
+    assert_eq!(faults(&[("STARLING__KAFKA__SECURITY__PROTOCOL", "ssl")]), [protocol.clone()]);
+    assert_eq!(
+        faults(&[("STARLING__KAFKA__SECURITY__PROTOCOL", "plaintext")]),
+        [protocol.clone(), protocol],
+        "neither certificates nor a name would be used"
+    );
+    assert_eq!(
+        faults(&[("STARLING__KAFKA__SECURITY__CA_FILE", "/nonexistent")]),
+        ["kafka.security.ca_file".to_owned()]
+    );
+    assert_eq!(
+        faults(&[("STARLING__KAFKA__SECURITY__KEY_FILE", "")]),
+        ["kafka.security.certificate_file".to_owned()]
+    );
+    assert_eq!(
+        faults(&[("STARLING__KAFKA__SECURITY__USERNAME", "")]),
+        ["kafka.security.username".to_owned()]
+    );
+}
+
+#[test]
 fn overrides_are_read_from_flags() {
     assert_eq!(parse_override("a.b=c=d").unwrap(), ("a.b".to_owned(), "c=d".to_owned()));
     assert!(parse_override("a.b").is_err());

@@ -3,11 +3,13 @@
 mod logs;
 mod model;
 mod process;
+mod secure;
 mod spans;
 mod swarm;
 
 pub use logs::Logs;
 pub use model::{Called, Calls, Plan, Scripted};
 pub use process::Proc;
+pub use secure::{Proof, SecureBroker};
 pub use spans::{Span, SpanSink, faults_of_tree};
-pub use swarm::{Swarm, SwarmOptions, brokers, eventually};
+pub use swarm::{Swarm, SwarmOptions, brokers, eventually, http_address};

@@ -1,6 +1,6 @@
 //! An installation of its own for each test: own topics, own services, own model.
 
-use crate::{Logs, Proc};
+use crate::{Logs, Proc, Proof, SecureBroker};
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use starling::client::{Client, Seen, Submission};
@@ -61,13 +61,24 @@ pub struct SwarmOptions {
     pub model: MockOptions,
     /// Whether nothing else may run on this machine meanwhile.
     pub alone: bool,
+    /// A broker of its own, to which planners and workers come with passwords, critics with certificates.
+    pub secure: Option<SecureBroker>,
 }
 
 impl SwarmOptions {
     /// One planner, `workers` workers, one critic.
     #[must_use]
     pub fn new(model: MockOptions, workers: usize) -> Self {
-        Self { planners: 1, workers, critics: 1, settings: Vec::new(), otlp: None, model, alone: false }
+        Self {
+            planners: 1,
+            workers,
+            critics: 1,
+            settings: Vec::new(),
+            otlp: None,
+            model,
+            alone: false,
+            secure: None,
+        }
     }
 
     /// The same with one setting more.
@@ -109,6 +120,7 @@ pub struct Swarm {
     args: Vec<String>,
     dir: TempDir,
     started: usize,
+    secure: Option<SecureBroker>,
     _place: SemaphorePermit<'static>,
 }
 
@@ -129,7 +141,10 @@ impl Swarm {
     pub async fn start(options: SwarmOptions) -> Result<Self> {
         let places = if options.alone { MACHINE_SIZE } else { 1 };
         let place = MACHINE.acquire_many(u32::try_from(places)?).await?;
-        let brokers = brokers()?;
+        let brokers = match &options.secure {
+            Some(secure) => secure.admin.clone(),
+            None => brokers()?,
+        };
         let prefix = format!("t{:08x}", rand::random::<u32>());
         let dir = tempfile::tempdir()?;
         let model = MockServer::start(options.model)?;
@@ -146,7 +161,7 @@ impl Swarm {
         let args =
             SETTINGS.into_iter().chain(own).flat_map(|setting| ["--set".to_owned(), setting.to_owned()]);
         let bus: Arc<dyn Bus> = KafkaBus::new(KafkaOptions::new(brokers))?;
-        let names = TopicNames::new(prefix);
+        let names = TopicNames::new(prefix.as_str());
         let mut swarm = Self {
             planners: Vec::new(),
             workers: Vec::new(),
@@ -160,11 +175,15 @@ impl Swarm {
             args: args.collect(),
             dir,
             started: 0,
+            secure: options.secure,
             _place: place,
         };
         let mut create = swarm.spawn_cli(&["topics", "create"])?;
         let status = create.wait(Duration::from_secs(60)).await?;
         ensure!(status.success(), "topics create: {}", create.last_lines());
+        if let Some(secure) = &swarm.secure {
+            secure.grant(&prefix)?;
+        }
         for _ in 0..options.planners {
             let planner = swarm.spawn("starling-planner")?;
             swarm.planners.push(planner);
@@ -192,6 +211,16 @@ impl Swarm {
         self.logs.until_workers_have_partitions(self.workers.len(), patience).await
     }
 
+    /// The broker of its own.
+    ///
+    /// # Panics
+    /// It has none.
+    #[must_use]
+    #[allow(clippy::expect_used)] // a test that asks has started one
+    pub fn secure(&self) -> &SecureBroker {
+        self.secure.as_ref().expect("a broker of its own")
+    }
+
     /// Starts one more process of this installation. The name of the model that it asks for is its own name,
     /// so that a call tells who made it.
     ///
@@ -203,6 +232,11 @@ impl Swarm {
         let mut env = self.env.clone();
         env.push(("HOSTNAME".to_owned(), name.clone()));
         env.push(("STARLING__MODEL__NAME".to_owned(), name.clone()));
+        if let Some(secure) = &self.secure {
+            let user = binary.strip_prefix("starling-").unwrap_or("cli");
+            let proof = if user == "critic" { Proof::Certificate } else { Proof::Password };
+            env.extend(secure.environment(user, proof)?);
+        }
         Proc::start(binary, &name, &self.args, &env, self.dir.path())
     }
 
@@ -221,11 +255,16 @@ impl Swarm {
     /// # Errors
     /// It does not start.
     pub fn spawn_cli(&mut self, args: &[&str]) -> Result<Proc> {
+        self.spawn_cli_with(args, &[])
+    }
+
+    fn spawn_cli_with(&mut self, args: &[&str], more: &[(String, String)]) -> Result<Proc> {
         self.started += 1;
         let name = format!("starling-{}", self.started);
         let mut all: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
         all.extend(self.args.iter().cloned());
-        Proc::start("starling", &name, &all, &self.env, self.dir.path())
+        let env = [&self.env, more].concat();
+        Proc::start("starling", &name, &all, &env, self.dir.path())
     }
 
     /// Runs the CLI of this installation to its end; gives its exit code, and the process for its output.
@@ -233,7 +272,19 @@ impl Swarm {
     /// # Errors
     /// It does not end in time.
     pub async fn cli(&mut self, args: &[&str]) -> Result<(Option<i32>, Proc)> {
-        let mut process = self.spawn_cli(args)?;
+        self.cli_with(args, &[]).await
+    }
+
+    /// As [`Swarm::cli`], with more in its environment.
+    ///
+    /// # Errors
+    /// It does not end in time.
+    pub async fn cli_with(
+        &mut self,
+        args: &[&str],
+        more: &[(String, String)],
+    ) -> Result<(Option<i32>, Proc)> {
+        let mut process = self.spawn_cli_with(args, more)?;
         let status = process.wait(Duration::from_secs(60)).await?;
         Ok((status.code(), process))
     }
@@ -315,13 +366,17 @@ async fn wait_ready(process: &mut Proc, until: Instant) -> Result<()> {
     Ok(())
 }
 
-/// Asks `/readyz`, as an orchestrator does. The address is in the log, since any free port was taken.
-async fn says_ready(process: &Proc) -> bool {
+/// Where a service serves its metrics and health: the address is in its log, since any free port was taken.
+#[must_use]
+pub fn http_address(process: &Proc) -> Option<String> {
     let log = process.stderr();
-    let Some(line) = log.lines().find(|line| line.contains("/readyz")) else { return false };
-    let Some(address) = line.split_whitespace().find_map(|word| word.strip_prefix("address=")) else {
-        return false;
-    };
+    let line = log.lines().find(|line| line.contains("/readyz"))?;
+    line.split_whitespace().find_map(|word| word.strip_prefix("address=")).map(str::to_owned)
+}
+
+/// Asks `/readyz`, as an orchestrator does.
+async fn says_ready(process: &Proc) -> bool {
+    let Some(address) = http_address(process) else { return false };
     let ask = async {
         let mut stream = tokio::net::TcpStream::connect(address).await?;
         stream.write_all(b"GET /readyz HTTP/1.0\r\n\r\n").await?;

@@ -1,11 +1,6 @@
 //! Metadata, offsets and administration: requests that are answered once.
 
-use super::{
-    KafkaOptions,
-    context::Plain,
-    convert::committed_in,
-    errors::{bus_error, code_of},
-};
+use super::{KafkaOptions, access::Access, context::Attentive, convert::committed_in, errors::code_of};
 use crate::{BusError, Committed, PartitionId, TopicSpec, Watermarks};
 use rdkafka::{
     Offset, TopicPartitionList,
@@ -30,17 +25,21 @@ pub(super) struct Admin(Arc<Inner>);
 
 struct Inner {
     options: KafkaOptions,
-    metadata: BaseConsumer<Plain>,
-    admin: AdminClient<Plain>,
+    access: Access,
+    /// Why no connection comes about.
+    trouble: Attentive,
+    metadata: BaseConsumer<Attentive>,
+    admin: AdminClient<Attentive>,
 }
 
 impl Admin {
     pub(super) fn new(options: KafkaOptions) -> Result<Self, BusError> {
         let config = options.admin();
-        let failed = |error: KafkaError| bus_error(&options.brokers, &error);
-        let metadata = config.create_with_context(Plain).map_err(failed)?;
-        let admin = AdminClient::from_config_and_context(&config, Plain).map_err(failed)?;
-        Ok(Self(Arc::new(Inner { options, metadata, admin })))
+        let (access, trouble) = (Access::of(&options), Attentive::default());
+        let failed = |error: KafkaError| access.error(&error, "more rights");
+        let metadata = config.create_with_context(trouble.clone()).map_err(failed)?;
+        let admin = AdminClient::from_config_and_context(&config, trouble.clone()).map_err(failed)?;
+        Ok(Self(Arc::new(Inner { options, access, trouble, metadata, admin })))
     }
 
     pub(super) fn options(&self) -> &KafkaOptions {
@@ -64,9 +63,10 @@ impl Admin {
     ) -> Result<Option<Committed>, BusError> {
         let (group, at) = (group.to_owned(), at.clone());
         self.blocking(move |inner| {
-            let failed = |error: KafkaError| inner.error(&at.topic, &error);
-            let consumer: BaseConsumer<Plain> =
-                inner.options.offsets(&group).create_with_context(Plain).map_err(failed)?;
+            let rights = format!("the rights Describe on group {group} and on topic {}", at.topic);
+            let failed = |error: KafkaError| inner.error(&at.topic, &error, &rights);
+            let consumer: BaseConsumer<Attentive> =
+                inner.options.offsets(&group).create_with_context(inner.trouble.clone()).map_err(failed)?;
             let mut list = TopicPartitionList::with_capacity(1);
             list.add_partition(&at.topic, at.partition);
             match consumer.committed_offsets(list, inner.options.request_timeout) {
@@ -94,14 +94,15 @@ impl Admin {
             return Ok(Vec::new());
         }
         let answers = self.0.admin.create_topics(&specs, &self.patience()).await;
-        let answers = answers.map_err(|error| bus_error(&self.0.options.brokers, &error))?;
+        let create = "the right Create on the cluster or on the topic";
+        let answers = answers.map_err(|error| self.0.failure(&error, create))?;
         let mut created = Vec::new();
         for answer in answers {
             match answer {
                 Ok(topic) => created.push(topic),
                 Err((_, Code::TopicAlreadyExists)) => {}
                 Err((topic, code)) => {
-                    let error = bus_error(&self.0.options.brokers, &KafkaError::AdminOp(code));
+                    let error = self.0.failure(&KafkaError::AdminOp(code), create);
                     return Err(match error {
                         BusError::Refused(reason) => BusError::Refused(format!("topic {topic}: {reason}")),
                         other => other,
@@ -115,7 +116,8 @@ impl Admin {
     }
 
     pub(super) async fn trim(&self, at: &PartitionId, offset: i64) -> Result<(), BusError> {
-        let failed = |error: KafkaError| self.0.error(&at.topic, &error);
+        let rights = format!("the right Delete on topic {}", at.topic);
+        let failed = |error: KafkaError| self.0.error(&at.topic, &error, &rights);
         let deletion = {
             let mut list = TopicPartitionList::with_capacity(1);
             list.add_partition_offset(&at.topic, at.partition, Offset::Offset(offset)).map_err(failed)?;
@@ -179,7 +181,7 @@ impl Inner {
                     let _ = self.metadata.fetch_metadata(Some(&at.topic), left);
                     thread::sleep(Duration::from_millis(20));
                 }
-                _ => return Err(self.error(&at.topic, &error)),
+                _ => return Err(self.error(&at.topic, &error, &describe(&at.topic))),
             }
         }
     }
@@ -189,8 +191,8 @@ impl Inner {
         let deadline = Instant::now() + self.options.request_timeout;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            let metadata =
-                self.metadata.fetch_metadata(Some(topic), left).map_err(|error| self.error(topic, &error))?;
+            let failed = |error: &KafkaError| self.error(topic, error, &describe(topic));
+            let metadata = self.metadata.fetch_metadata(Some(topic), left).map_err(|error| failed(&error))?;
             let found = metadata.topics().iter().find(|found| found.name() == topic);
             let code = found.and_then(|found| found.error()).map(Code::from);
             match (found, code) {
@@ -200,9 +202,9 @@ impl Inner {
                 (Some(found), None) if found.partitions().iter().all(|partition| partition.leader() >= 0) => {
                     return Ok(i32::try_from(found.partitions().len()).unwrap_or(i32::MAX));
                 }
-                (_, code) if left.is_zero() => {
+                (_, code) if left.is_zero() || code == Some(Code::TopicAuthorizationFailed) => {
                     return Err(match code {
-                        Some(code) => self.error(topic, &KafkaError::MetadataFetch(code)),
+                        Some(code) => failed(&KafkaError::MetadataFetch(code)),
                         None => BusError::Retry(format!("a partition of {topic} has no leader")),
                     });
                 }
@@ -211,12 +213,28 @@ impl Inner {
         }
     }
 
-    fn error(&self, topic: &str, error: &KafkaError) -> BusError {
+    fn error(&self, topic: &str, error: &KafkaError, rights: &str) -> BusError {
         match code_of(error) {
             Some(Code::UnknownTopicOrPartition | Code::UnknownTopic | Code::UnknownPartition) => {
                 BusError::NoSuchTopic { topic: topic.to_owned() }
             }
-            _ => bus_error(&self.options.brokers, error),
+            _ => self.failure(error, rights),
         }
     }
+
+    /// A failure that may be the consequence of something that the client tells elsewhere: to a client whose
+    /// password is wrong it only looks as if no broker answered.
+    fn failure(&self, error: &KafkaError, rights: &str) -> BusError {
+        while self.metadata.poll(Duration::ZERO).is_some() {} // serves what it has to tell
+        match (self.access.error(error, rights), self.trouble.take()) {
+            (BusError::Unreachable { brokers, .. }, Some(reason)) => {
+                BusError::Refused(format!("no connection to {brokers}: {reason}"))
+            }
+            (error, _) => error,
+        }
+    }
+}
+
+fn describe(topic: &str) -> String {
+    format!("the right Describe on topic {topic}")
 }

@@ -118,6 +118,11 @@ impl Book {
         }
     }
 
+    /// The topic of each partition.
+    pub(super) fn topics(&self) -> Vec<String> {
+        self.places.keys().map(|at| at.topic.to_string()).collect()
+    }
+
     /// What the client is now to pause and to resume.
     pub(super) fn settle(&mut self) -> (Vec<PartitionId>, Vec<PartitionId>) {
         let (mut pause, mut resume) = (Vec::new(), Vec::new());

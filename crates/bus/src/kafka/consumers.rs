@@ -1,6 +1,7 @@
 //! The handles of a polled consumer: a group's member and a reader.
 
 use super::{
+    access::Access,
     admin::Admin,
     errors::commit_error,
     pump,
@@ -38,7 +39,6 @@ async fn start(
     let slot: Slot = Arc::default();
     let (ready, made) = oneshot::channel();
     let (ended, end) = oneshot::channel();
-    let brokers = shared.brokers.clone();
     let inner = slot.clone();
     let body = move || {
         let _ = shared.handover.pump.set(thread::current()); // set here alone
@@ -53,7 +53,7 @@ async fn start(
             });
         match consumer {
             Err(error) => {
-                let _ = ready.send(Err(super::errors::bus_error(&brokers, &error)));
+                let _ = ready.send(Err(shared.error(&error)));
             }
             Ok(consumer) => {
                 *inner.lock().unwrap_or_else(PoisonError::into_inner) = Some(consumer.clone());
@@ -97,7 +97,9 @@ impl KafkaMember {
             config.deliver,
             config.revoke_timeout,
             options.request_timeout,
-            options.brokers.clone(),
+            Access::of(options),
+            config.group.clone(),
+            config.topics.clone(),
             Probe::Coordinator(config.topics.first().cloned().unwrap_or_default()),
         );
         let name = format!("poll {}", config.group);
@@ -191,9 +193,16 @@ pub(super) struct KafkaReader {
 impl KafkaReader {
     pub(super) async fn open(admin: &Admin) -> Result<Self, BusError> {
         let options = admin.options();
-        let (timeout, brokers) = (options.request_timeout, options.brokers.clone());
-        let shared =
-            Shared::new(READER_QUEUE, Deliver::Records, Duration::ZERO, timeout, brokers, Probe::Broker);
+        let shared = Shared::new(
+            READER_QUEUE,
+            Deliver::Records,
+            Duration::ZERO,
+            options.request_timeout,
+            Access::of(options),
+            options.reader_group(),
+            Vec::new(),
+            Probe::Broker,
+        );
         start("poll reader".into(), options.reader(), shared.clone(), Vec::new()).await?;
         Ok(Self { shared, admin: admin.clone() })
     }

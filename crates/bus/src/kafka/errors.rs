@@ -1,5 +1,6 @@
 //! librdkafka's errors, sorted by the reaction that they call for.
 
+use super::access::{Access, is_denied};
 use crate::{BusError, CommitError, SendError};
 use rdkafka::{
     error::{KafkaError, RDKafkaErrorCode as Code},
@@ -13,8 +14,12 @@ pub(super) fn code_of(error: &KafkaError) -> Option<RDKafkaErrorCode> {
     }
 }
 
-pub(super) fn send_error(to: String, error: &KafkaError) -> SendError {
-    let reason = error.to_string();
+pub(super) fn send_error(access: &Access, to: String, error: &KafkaError) -> SendError {
+    let reason = if is_denied(error) {
+        access.denied(error, &format!("the right Write on the topic of {to}"))
+    } else {
+        error.to_string()
+    };
     match code_of(error) {
         Some(
             Code::MessageSizeTooLarge
@@ -74,6 +79,7 @@ pub(super) fn bus_error(brokers: &str, error: &KafkaError) -> BusError {
             | Code::InvalidTopic
             | Code::PolicyViolation
             | Code::Authentication
+            | Code::SSL
             | Code::OffsetOutOfRange
             | Code::UnsupportedVersion,
         ) => BusError::Refused(reason),

@@ -1,5 +1,6 @@
 //! The bus on Kafka. The only place that knows rdkafka.
 
+mod access;
 mod admin;
 mod book;
 mod consumers;
@@ -11,12 +12,14 @@ mod options;
 mod producer;
 mod pump;
 mod rebalance;
+mod security;
 mod shared;
 mod single;
 mod transaction;
 mod wait;
 
 pub use options::{GroupProtocol, KafkaOptions};
+pub use security::{KafkaIdentity, KafkaLogin, KafkaSecurity, KafkaTls, SaslMechanism};
 pub use transaction::TransactionProbe;
 
 use self::{

@@ -1,5 +1,6 @@
 //! Settings of the Kafka bus, and what they mean to librdkafka.
 
+use super::KafkaSecurity;
 use crate::GroupConfig;
 use rdkafka::ClientConfig;
 use std::{collections::BTreeMap, time::Duration};
@@ -21,8 +22,10 @@ pub struct KafkaOptions {
     pub brokers: String,
     /// Name of this client in the broker's logs and quotas (default `starling`).
     pub client_id: String,
-    /// More librdkafka properties, such as `security.protocol`. They override what tunes, but not what
-    /// correctness rests on (idempotence, acks, manual commits, no silent offset reset).
+    /// Who this client is, and whether others may listen in (default: nobody, and they may).
+    pub security: KafkaSecurity,
+    /// More librdkafka properties. They override what tunes and secures, but not what correctness rests on
+    /// (idempotence, acks, manual commits, no silent offset reset).
     pub extra: BTreeMap<String, String>,
     /// How long a record may wait for others to share its batch (default 0: only for those that are
     /// queued already, which is enough to form batches under load).
@@ -58,6 +61,7 @@ impl KafkaOptions {
         Self {
             brokers: brokers.into(),
             client_id: "starling".into(),
+            security: KafkaSecurity::default(),
             extra: BTreeMap::new(),
             linger: Duration::ZERO,
             group_protocol: GroupProtocol::Classic,
@@ -111,7 +115,7 @@ impl KafkaOptions {
     }
 
     pub(super) fn reader(&self) -> ClientConfig {
-        let mut must = consuming("starling-reader"); // librdkafka assigns only with a group id; it is never used
+        let mut must = consuming(&self.reader_group());
         must.push(("enable.partition.eof", "true".into()));
         self.client(&self.fetching(), &must)
     }
@@ -125,7 +129,7 @@ impl KafkaOptions {
             // A larger record still comes whole: a broker returns the first batch whatever its size.
             ("max.partition.fetch.bytes", "65536".into()),
         ];
-        let mut must = consuming("starling-reader");
+        let mut must = consuming(&self.reader_group());
         must.push(("enable.partition.eof", "true".into()));
         self.client(&tuning, &must)
     }
@@ -133,6 +137,11 @@ impl KafkaOptions {
     /// To ask what a group has committed, without becoming its member.
     pub(super) fn offsets(&self, group: &str) -> ClientConfig {
         self.client(&[], &consuming(group))
+    }
+
+    /// librdkafka assigns only with a group id, and looks for that group's coordinator; nothing else is done with it.
+    pub(super) fn reader_group(&self) -> String {
+        format!("{}.reader", self.client_id)
     }
 
     fn fetching(&self) -> Vec<(&'static str, String)> {
@@ -151,7 +160,9 @@ impl KafkaOptions {
         config.set("statistics.interval.ms", "0");
         config.set("socket.nagle.disable", "true");
         let extra = self.extra.iter().map(|(name, value)| (name.as_str(), value));
-        let tuning = tuning.iter().map(|(name, value)| (*name, value));
+        let security = self.security.properties();
+        let security = security.iter().map(|(name, value)| (*name, value));
+        let tuning = security.chain(tuning.iter().map(|(name, value)| (*name, value)));
         let must = must.iter().map(|(name, value)| (*name, value));
         for (name, value) in tuning.chain(extra).chain(must) {
             config.set(name, value);

@@ -1,6 +1,6 @@
 //! Sending.
 
-use super::{KafkaOptions, context, errors::send_error};
+use super::{KafkaOptions, access::Access, context, errors::send_error};
 use crate::{BusError, Delivered, DeliveryFuture, OutRecord, SendError};
 use futures::FutureExt;
 use rdkafka::{
@@ -39,6 +39,7 @@ pub(super) struct Sender {
 /// An idempotent producer that survives fatal errors of its client by making another one.
 struct Line {
     options: KafkaOptions,
+    access: Access,
     client: RwLock<Arc<Live>>,
     outstanding: Arc<Outstanding>,
 }
@@ -96,7 +97,7 @@ impl Sender {
 impl Line {
     fn new(options: KafkaOptions, outstanding: Arc<Outstanding>) -> Result<Self, BusError> {
         let client = RwLock::new(Arc::new(Live::new(&options, &outstanding)?));
-        Ok(Self { options, client, outstanding })
+        Ok(Self { access: Access::of(&options), options, client, outstanding })
     }
 
     fn send(&self, record: OutRecord) -> DeliveryFuture {
@@ -130,7 +131,7 @@ impl Line {
                     let reason = "the producer had failed; the next record gets a new one".to_owned();
                     return ready(Err(SendError::NotSent { to: record.to.to_string(), reason })).boxed();
                 }
-                ready(Err(send_error(record.to.to_string(), &error))).boxed()
+                ready(Err(send_error(&self.access, record.to.to_string(), &error))).boxed()
             }
         }
     }
@@ -157,7 +158,8 @@ impl Line {
 impl Live {
     fn new(options: &KafkaOptions, outstanding: &Arc<Outstanding>) -> Result<Self, BusError> {
         let broken = Arc::new(AtomicBool::new(false));
-        let context = Deliveries { broken: broken.clone(), outstanding: outstanding.clone() };
+        let access = Access::of(options);
+        let context = Deliveries { access, broken: broken.clone(), outstanding: outstanding.clone() };
         let client = Client::from_config_and_context(&options.producer(), context)
             .map_err(|error| super::errors::bus_error(&options.brokers, &error))?;
         Ok(Self { client, broken })
@@ -166,6 +168,7 @@ impl Live {
 
 /// Answers senders from librdkafka's delivery reports.
 struct Deliveries {
+    access: Access,
     broken: Arc<AtomicBool>,
     outstanding: Arc<Outstanding>,
 }
@@ -195,7 +198,7 @@ impl ProducerContext for Deliveries {
                 if is_fatal(error) {
                     self.broken.store(true, Ordering::Release);
                 }
-                Err(send_error(format!("{}[{}]", message.topic(), message.partition()), error))
+                Err(send_error(&self.access, format!("{}[{}]", message.topic(), message.partition()), error))
             }
         };
         let _ = answer.send(answered); // the sender may not care

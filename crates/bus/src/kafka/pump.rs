@@ -6,7 +6,7 @@
 
 use super::{
     convert::{decode, list_of},
-    errors::{bus_error, code_of},
+    errors::code_of,
     shared::{Command, Probe, PumpConsumer, Shared},
 };
 use crate::{BusError, Deliver, GroupEvent, PartitionId, StartAt};
@@ -200,7 +200,7 @@ impl Pump<'_> {
                 Some(RDKafkaErrorCode::AutoOffsetReset | RDKafkaErrorCode::OffsetOutOfRange) => {
                     self.check_ranges()
                 }
-                _ => self.shared.handover.put(GroupEvent::Trouble(bus_error(&self.shared.brokers, error))),
+                _ => self.shared.handover.put(GroupEvent::Trouble(self.shared.error(error))),
             },
         }
     }
@@ -233,7 +233,8 @@ impl Pump<'_> {
             return;
         }
         let (mut suspects, mut found) = (Vec::new(), false);
-        for (at, place) in self.shared.book().places() {
+        let places = self.shared.book().places(); // not in the loop's head, which would hold the book all along
+        for (at, place) in places {
             match place.position {
                 _ if place.stopped => {}
                 // The leader of a fresh topic did not know it yet when it was asked where it begins.

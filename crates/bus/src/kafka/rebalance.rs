@@ -2,7 +2,6 @@
 
 use super::{
     convert::{committed_in, list_of},
-    errors::bus_error,
     shared::{PumpConsumer, Shared},
 };
 use crate::{Assignment, BusError, Deliver, GroupEvent, PartitionId};
@@ -130,7 +129,7 @@ fn committed_offsets(
             Ok(assignments) => return Ok(assignments),
             Err(error) if Instant::now() >= deadline => return Err(error),
             Err(error) => {
-                shared.handover.put(GroupEvent::Trouble(bus_error(&shared.brokers, &error)));
+                shared.handover.put(GroupEvent::Trouble(shared.error(&error)));
                 std::thread::sleep(Duration::from_millis(50));
             }
         }

@@ -1,12 +1,15 @@
 //! What a polling thread shares with its callers and with librdkafka's callbacks.
 
-use super::{book::Book, context::log, handover::Handover, rebalance, wait::wait_within};
+use super::{
+    access::Access, book::Book, context::log, errors::code_of, handover::Handover, rebalance,
+    wait::wait_within,
+};
 use crate::{BusError, Deliver, GroupEvent, PartitionId, RevokeAck, StartAt};
 use rdkafka::{
     ClientContext, TopicPartitionList,
     config::RDKafkaLogLevel,
     consumer::{BaseConsumer, ConsumerContext},
-    error::KafkaError,
+    error::{KafkaError, RDKafkaErrorCode as Code},
     types::RDKafkaRespErr,
 };
 use std::{
@@ -27,7 +30,11 @@ pub(super) struct Shared {
     pub(super) deliver: Deliver,
     pub(super) revoke_timeout: Duration,
     pub(super) request_timeout: Duration,
-    pub(super) brokers: String,
+    access: Access,
+    /// Of which this is a member; of readers, a name that nothing is done with.
+    group: String,
+    /// What a member subscribes to.
+    subscription: Vec<String>,
     /// What to ask for to see whether the brokers are there.
     pub(super) probe: Probe,
     book: Mutex<Book>,
@@ -63,7 +70,9 @@ impl Shared {
         deliver: Deliver,
         revoke_timeout: Duration,
         request_timeout: Duration,
-        brokers: String,
+        access: Access,
+        group: String,
+        subscription: Vec<String>,
         probe: Probe,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -71,7 +80,9 @@ impl Shared {
             deliver,
             revoke_timeout,
             request_timeout,
-            brokers,
+            access,
+            group,
+            subscription,
             probe,
             book: Mutex::new(Book::default()),
             commands: Mutex::new(VecDeque::new()),
@@ -117,6 +128,21 @@ impl Shared {
         if wait_within(acknowledged, within).is_none() {
             tracing::warn!(?within, "a revocation was not acknowledged in time; the partitions go anyway");
         }
+    }
+
+    /// What an error of the client is to the application.
+    pub(super) fn error(&self, error: &KafkaError) -> BusError {
+        let rights = match code_of(error) {
+            Some(Code::GroupAuthorizationFailed) => format!("the right Read on group {}", self.group),
+            _ => {
+                let mut topics = self.book().topics();
+                topics.extend(self.subscription.iter().cloned());
+                topics.sort();
+                topics.dedup();
+                format!("the rights Read and Describe on topic {}", topics.join(", "))
+            }
+        };
+        self.access.error(error, &rights)
     }
 
     pub(super) fn next_command(&self) -> Option<Command> {

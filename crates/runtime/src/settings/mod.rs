@@ -7,6 +7,7 @@ mod coordinator;
 mod layers;
 mod reader;
 mod sections;
+mod security;
 mod units;
 
 pub use sections::{

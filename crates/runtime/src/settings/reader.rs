@@ -75,6 +75,21 @@ impl Reader {
         }
     }
 
+    /// A secret, or else what stands in the file that the setting `<path>_file` names.
+    pub(super) fn secret_or_file(&mut self, path: &str) -> Option<String> {
+        let secret = self.secret(path);
+        let file_path = format!("{path}_file");
+        let Some(file) = self.optional(&file_path) else { return secret };
+        match std::fs::read_to_string(&file) {
+            // One that is set wins over the file.
+            Ok(text) => secret.or_else(|| Some(text.trim().to_owned()).filter(|text| !text.is_empty())),
+            Err(error) => {
+                self.complain(&file_path, "a readable file", &format!("{file:?}: {error}"), "the settings");
+                secret
+            }
+        }
+    }
+
     /// One of the given words.
     pub(super) fn choice<T: Copy + Default>(&mut self, path: &str, choices: &[(&str, T)]) -> T {
         let words: Vec<&str> = choices.iter().map(|(word, _)| *word).collect();

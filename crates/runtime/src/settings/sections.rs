@@ -1,7 +1,8 @@
 //! The sections of the settings and how each is read.
 
-use super::{Settings, reader::Reader};
+use super::{Settings, reader::Reader, security};
 use secrecy::SecretString;
+use starling_bus::KafkaSecurity;
 use starling_protocol::tag::is_pool_name;
 use std::{collections::BTreeMap, ops::RangeInclusive, path::PathBuf, time::Duration};
 
@@ -81,6 +82,8 @@ pub struct KafkaSettings {
     pub fetch_ahead: usize,
     /// How long to look for a broker at the start.
     pub connect_timeout: Duration,
+    /// Identity and encryption.
+    pub security: KafkaSecurity,
     /// More properties of the client; may hold passwords.
     pub properties: BTreeMap<String, SecretString>,
 }
@@ -386,6 +389,7 @@ fn kafka(r: &mut Reader) -> KafkaSettings {
         queue_records: r.integer("kafka.queue_records", 1..=1_000_000),
         fetch_ahead: r.size("kafka.fetch_ahead", 64 << 10..=1 << 30),
         connect_timeout: r.duration("kafka.connect_timeout", MS * 100..=HOUR),
+        security: security::read(r),
         properties: properties.into_iter().map(|(name, value)| (name, value.into())).collect(),
     }
 }
@@ -416,17 +420,7 @@ fn processor(r: &mut Reader) -> ProcessorSettings {
 }
 
 fn model(r: &mut Reader) -> ModelSettings {
-    let mut api_key = r.secret("model.api_key");
-    if let Some(path) = r.optional("model.api_key_file") {
-        match std::fs::read_to_string(&path) {
-            Ok(key) if api_key.is_none() => api_key = Some(key.trim().to_owned()).filter(|k| !k.is_empty()),
-            Ok(_) => {} // a key that is set wins over the file
-            Err(error) => {
-                let found = format!("{path:?}: {error}");
-                r.complain("model.api_key_file", "a readable file", &found, "the settings");
-            }
-        }
-    }
+    let api_key = r.secret_or_file("model.api_key");
     ModelSettings {
         base_url: r.http("model.base_url"),
         api_key: api_key.map(SecretString::from),

@@ -3,7 +3,7 @@
 use crate::SOON;
 use anyhow::Result;
 use serde_json::Value;
-use starling_e2e::{Plan, Proc, Scripted, Swarm, SwarmOptions, brokers, eventually};
+use starling_e2e::{Plan, Proc, Scripted, Swarm, SwarmOptions, brokers, eventually, http_address};
 use starling_llm::{Purpose, mock::MockAction};
 use starling_protocol::{IntentId, OutcomeStatus};
 
@@ -15,6 +15,14 @@ async fn submit_watch_result_and_run() -> Result<()> {
         doomed.then(|| MockAction::error(400, "no plans today"))
     });
     let mut swarm = Swarm::start(SwarmOptions::new(model.options(), 1)).await?;
+
+    let address = http_address(&swarm.planners[0]).unwrap();
+    for (args, expected) in [(&["health"][..], "ready"), (&["health", "--alive"], "alive")] {
+        let (code, health) = swarm.cli(&[args, &["--address", &address]].concat()).await?;
+        assert_eq!((code, health.stdout().trim()), (Some(0), expected), "{}", health.last_lines());
+    }
+    let (code, _) = swarm.cli(&["health", "--address", "127.0.0.1:1"]).await?;
+    assert_eq!(code, Some(1), "nobody is there");
 
     let (code, submitted) = swarm.cli(&["submit", "Do it"]).await?;
     assert_eq!(code, Some(0), "{}", submitted.last_lines());

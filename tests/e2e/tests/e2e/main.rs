@@ -11,6 +11,7 @@ mod limits;
 mod memory;
 mod quality;
 mod refused;
+mod secure;
 mod shutdown;
 mod takeover;
 mod traces;
