@@ -40,8 +40,8 @@ FROM ${RUST_IMAGE} AS build
 # Packages, each with a program of the same name.
 ARG PROGRAMS="starling starling-planner starling-worker starling-critic"
 # Line tables of the release profile are for profiling on a developer's machine; here they would be 85 % of the image.
-# A panic names its place in the source all the same.
-ENV CARGO_INCREMENTAL=0 CARGO_TERM_COLOR=never \
+# A panic names its place in the source all the same. OpenSSL is Debian's, once, instead of a copy in each program.
+ENV CARGO_INCREMENTAL=0 CARGO_TERM_COLOR=never OPENSSL_NO_VENDOR=1 \
     CARGO_PROFILE_RELEASE_DEBUG=none CARGO_PROFILE_RELEASE_STRIP=symbols
 WORKDIR /source
 COPY --from=skeleton /skeleton .
@@ -53,7 +53,7 @@ COPY . .
 RUN find . -path ./target -prune -o -type f -exec touch {} + && \
     cargo build --release --locked $(printf -- '--package %s ' $PROGRAMS)
 # Beside the programs: the libraries that they load and a base with a C library alone would lack, and the certificate
-# authorities by which they know model endpoints.
+# authorities by which they know model endpoints and brokers.
 RUN set -eu; \
     mkdir -p /image/usr/local/bin /image/usr/share/doc/starling /image/etc/ssl/certs; \
     for program in $PROGRAMS; do \
@@ -71,6 +71,8 @@ RUN set -eu; \
 # ---- What runs.
 FROM ${RUNTIME_IMAGE}
 COPY --from=build /image /
+# Mount another file and name it here to trust other authorities for model endpoints.
+ENV SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt
 # By number, so that an orchestrator can tell that it is not root.
 USER 10001:10001
 EXPOSE 9464

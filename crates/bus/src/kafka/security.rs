@@ -89,9 +89,11 @@ impl KafkaSecurity {
     pub(super) fn properties(&self) -> Vec<(&'static str, String)> {
         let mut properties = vec![("security.protocol", self.protocol().to_owned())];
         if let Some(tls) = &self.tls {
-            if let Some(file) = &tls.ca_file {
-                properties.push(("ssl.ca.location", file.display().to_string()));
-            }
+            // An OpenSSL that was compiled in looks for authorities in a folder of its own, which is empty; the
+            // client, told to, looks where systems keep them.
+            let authorities =
+                tls.ca_file.as_ref().map_or_else(|| "probe".to_owned(), |file| file.display().to_string());
+            properties.push(("ssl.ca.location", authorities));
             if let Some(identity) = &tls.identity {
                 properties
                     .push(("ssl.certificate.location", identity.certificate_file.display().to_string()));
@@ -133,6 +135,12 @@ impl KafkaSecurity {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn without_a_file_the_authorities_are_those_of_the_system() {
+        let security = KafkaSecurity { tls: Some(KafkaTls::default()), login: None };
+        assert!(security.properties().contains(&("ssl.ca.location", "probe".to_owned())));
+    }
 
     #[test]
     fn passwords_are_not_printed() {
