@@ -199,7 +199,7 @@ impl KafkaReader {
             options.request_timeout,
             Access::of(options),
             Membership { group: options.reader_group(), topics: Vec::new() },
-            Probe::Broker,
+            Probe::Broker(options.reader_group()),
         );
         start("poll reader".into(), options.reader(), shared.clone(), Vec::new()).await?;
         Ok(Self { shared, admin: admin.clone() })

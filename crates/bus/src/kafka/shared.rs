@@ -56,8 +56,8 @@ pub(super) struct Membership {
 pub(super) enum Probe {
     /// The group's coordinator answers about this topic.
     Coordinator(String),
-    /// Any broker answers.
-    Broker,
+    /// Any broker answers, about this topic, which need not exist.
+    Broker(String),
 }
 
 pub(super) enum Command {
