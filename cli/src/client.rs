@@ -10,10 +10,8 @@ use starling_protocol::{
     Body, Cancel, Envelope, EnvelopeId, Intent, IntentId, Outcome, Progress, Role, Tag, Timestamp, Topic,
     TopicNames,
 };
-use std::{
-    sync::Arc,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use starling_runtime::Clock;
+use std::{sync::Arc, time::Duration};
 
 /// How long a publish may take before the broker counts as gone.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(30);
@@ -61,7 +59,7 @@ impl Client {
     /// # Errors
     /// The broker is unreachable or refuses.
     pub async fn submit(&self, submission: Submission) -> Result<(), CliError> {
-        let created_at = now();
+        let created_at = Clock::system().now();
         let envelope = Envelope {
             id: EnvelopeId::derive("intent", &[submission.id.as_str()]),
             intent_id: submission.id.clone(),
@@ -85,7 +83,7 @@ impl Client {
             intent_id: id.clone(),
             tag: Tag::role(Role::Coordinator).with_lane(id.as_str()),
             hop: 0,
-            created_at: now(),
+            created_at: Clock::system().now(),
             deadline: Timestamp::MAX,
             tenant: tenant.to_owned(),
             body: Body::Cancel(Cancel { reason: reason.to_owned() }),
@@ -231,11 +229,4 @@ impl Follower {
             _ => None,
         }
     }
-}
-
-/// The present time, as the protocol counts it.
-#[must_use]
-pub fn now() -> Timestamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }

@@ -2,6 +2,7 @@
 
 mod cancel;
 mod dev;
+mod follow;
 mod health;
 mod result;
 mod run;

@@ -212,12 +212,15 @@ impl Process {
     }
 }
 
-/// Looks for a broker for as long as the settings say: in a deployment all parts start at once.
+/// Looks for a broker, and for its topics, for as long as the settings say: in a deployment all parts start at once,
+/// whoever makes the topics among them.
 async fn connect(settings: &Arc<Settings>, bus: Arc<dyn Bus>, parts: NodeParts) -> Result<Node, BusError> {
     let give_up = Instant::now() + settings.kafka.connect_timeout;
     loop {
         match Node::connect(settings.clone(), bus.clone(), parts.clone()).await {
-            Err(BusError::Unreachable { .. } | BusError::Retry(_)) if Instant::now() + KNOCK < give_up => {
+            Err(BusError::Unreachable { .. } | BusError::Retry(_) | BusError::NoSuchTopic { .. })
+                if Instant::now() + KNOCK < give_up =>
+            {
                 tokio::select! {
                     () = sleep(KNOCK) => {}
                     () = parts.shutdown.cancelled() => {
@@ -243,8 +246,8 @@ fn obey_signals(shutdown: CancellationToken) -> io::Result<()> {
             if nth > 0 {
                 std::process::exit(EXIT_INTERRUPTED);
             }
+            shutdown.cancel(); // first: the log may have nowhere to go any more
             tracing::info!("stopping; a second signal ends the process at once");
-            shutdown.cancel();
         }
     });
     Ok(())

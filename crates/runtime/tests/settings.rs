@@ -145,25 +145,16 @@ fn kafka_is_told_who_this_is_by_files() {
         let error = Settings::load(&sources(more)).unwrap_err();
         error.faults.into_iter().map(|fault| fault.path).collect::<Vec<_>>()
     };
-    let protocol = "kafka.security.protocol".to_owned();
-    assert_eq!(faults(&[("STARLING__KAFKA__SECURITY__PROTOCOL", "ssl")]), [protocol.clone()]);
+    let protocol = "kafka.security.protocol";
+    assert_eq!(faults(&[("STARLING__KAFKA__SECURITY__PROTOCOL", "ssl")]), [protocol]);
     assert_eq!(
         faults(&[("STARLING__KAFKA__SECURITY__PROTOCOL", "plaintext")]),
-        [protocol.clone(), protocol],
+        [protocol, protocol],
         "neither certificates nor a name would be used"
     );
-    assert_eq!(
-        faults(&[("STARLING__KAFKA__SECURITY__CA_FILE", "/nonexistent")]),
-        ["kafka.security.ca_file".to_owned()]
-    );
-    assert_eq!(
-        faults(&[("STARLING__KAFKA__SECURITY__KEY_FILE", "")]),
-        ["kafka.security.certificate_file".to_owned()]
-    );
-    assert_eq!(
-        faults(&[("STARLING__KAFKA__SECURITY__USERNAME", "")]),
-        ["kafka.security.username".to_owned()]
-    );
+    assert_eq!(faults(&[("STARLING__KAFKA__SECURITY__CA_FILE", "/nonexistent")]), ["kafka.security.ca_file"]);
+    assert_eq!(faults(&[("STARLING__KAFKA__SECURITY__KEY_FILE", "")]), ["kafka.security.certificate_file"]);
+    assert_eq!(faults(&[("STARLING__KAFKA__SECURITY__USERNAME", "")]), ["kafka.security.username"]);
 }
 
 #[test]

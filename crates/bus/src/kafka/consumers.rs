@@ -5,7 +5,7 @@ use super::{
     admin::Admin,
     errors::commit_error,
     pump,
-    shared::{Command, Probe, PumpConsumer, PumpContext, Shared},
+    shared::{Command, Membership, Probe, PumpConsumer, PumpContext, Shared},
 };
 use crate::{
     BusError, CommitError, CommitOffset, Deliver, GroupConfig, GroupConsumer, GroupEvent, LogReader,
@@ -98,8 +98,7 @@ impl KafkaMember {
             config.revoke_timeout,
             options.request_timeout,
             Access::of(options),
-            config.group.clone(),
-            config.topics.clone(),
+            Membership { group: config.group.clone(), topics: config.topics.clone() },
             Probe::Coordinator(config.topics.first().cloned().unwrap_or_default()),
         );
         let name = format!("poll {}", config.group);
@@ -199,9 +198,8 @@ impl KafkaReader {
             Duration::ZERO,
             options.request_timeout,
             Access::of(options),
-            options.reader_group(),
-            Vec::new(),
-            Probe::Broker,
+            Membership { group: options.reader_group(), topics: Vec::new() },
+            Probe::Broker(options.reader_group()),
         );
         start("poll reader".into(), options.reader(), shared.clone(), Vec::new()).await?;
         Ok(Self { shared, admin: admin.clone() })

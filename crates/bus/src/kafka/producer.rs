@@ -8,7 +8,7 @@ use rdkafka::{
     config::{FromClientConfigAndContext, RDKafkaLogLevel},
     error::{KafkaError, RDKafkaErrorCode},
     message::{Header, OwnedHeaders},
-    producer::{BaseRecord, DeliveryResult, Producer, ProducerContext, ThreadedProducer},
+    producer::{BaseRecord, DeliveryResult, ProducerContext, ThreadedProducer},
 };
 use std::{
     future::ready,
@@ -47,6 +47,8 @@ struct Line {
 struct Live {
     client: Client,
     broken: Arc<AtomicBool>,
+    /// Records of this client that are not acknowledged.
+    under_way: Arc<AtomicUsize>,
 }
 
 #[derive(Default)]
@@ -113,6 +115,7 @@ impl Line {
         out.key = record.key.as_deref();
         out.payload = record.payload.as_deref();
         self.outstanding.count.fetch_add(1, Ordering::AcqRel);
+        live.under_way.fetch_add(1, Ordering::AcqRel);
         match live.client.send(out) {
             Ok(()) => {
                 let to = record.to;
@@ -125,6 +128,7 @@ impl Line {
                     .boxed()
             }
             Err((error, _)) => {
+                live.under_way.fetch_sub(1, Ordering::AcqRel);
                 self.outstanding.one_less();
                 if is_fatal(&error) {
                     live.broken.store(true, Ordering::Release);
@@ -157,12 +161,17 @@ impl Line {
 
 impl Live {
     fn new(options: &KafkaOptions, outstanding: &Arc<Outstanding>) -> Result<Self, BusError> {
-        let broken = Arc::new(AtomicBool::new(false));
+        let (broken, under_way) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let access = Access::of(options);
-        let context = Deliveries { access, broken: broken.clone(), outstanding: outstanding.clone() };
+        let context = Deliveries {
+            access,
+            broken: broken.clone(),
+            under_way: under_way.clone(),
+            outstanding: outstanding.clone(),
+        };
         let client = Client::from_config_and_context(&options.producer(), context)
             .map_err(|error| super::errors::bus_error(&options.brokers, &error))?;
-        Ok(Self { client, broken })
+        Ok(Self { client, broken, under_way })
     }
 }
 
@@ -170,6 +179,7 @@ impl Live {
 struct Deliveries {
     access: Access,
     broken: Arc<AtomicBool>,
+    under_way: Arc<AtomicUsize>,
     outstanding: Arc<Outstanding>,
 }
 
@@ -201,6 +211,7 @@ impl ProducerContext for Deliveries {
                 Err(send_error(&self.access, format!("{}[{}]", message.topic(), message.partition()), error))
             }
         };
+        self.under_way.fetch_sub(1, Ordering::AcqRel);
         let _ = answer.send(answered); // the sender may not care
         self.outstanding.one_less();
     }
@@ -208,7 +219,7 @@ impl ProducerContext for Deliveries {
 
 impl Drop for Live {
     fn drop(&mut self) {
-        let records = self.client.in_flight_count();
+        let records = self.under_way.load(Ordering::Acquire);
         if records > 0 {
             tracing::warn!(records, "unacknowledged records are dropped with their producer; flush first");
         }

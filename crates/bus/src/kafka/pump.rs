@@ -342,15 +342,19 @@ impl Pump<'_> {
                 let list = list_of(&[PartitionId::new(topic.as_str(), 0)]);
                 self.consumer.committed_offsets(list, within).is_ok()
             }
-            Probe::Broker => broker_answers(self.consumer, within),
+            Probe::Broker(topic) => broker_answers(self.consumer, topic, within),
         }
     }
 }
 
-/// Whether any broker is there: before a consumer is closed, see [`end`].
-pub(super) fn broker_answers<C: ConsumerContext>(consumer: &BaseConsumer<C>, within: Duration) -> bool {
-    // The name does not matter: that it is unknown is an answer too.
-    consumer.fetch_metadata(Some("starling-reader"), within).is_ok()
+/// Whether any broker is there: before a consumer is closed, see [`run`]. That `topic` is unknown is an answer too;
+/// it should be one that this client may ask for.
+pub(super) fn broker_answers<C: ConsumerContext>(
+    consumer: &BaseConsumer<C>,
+    topic: &str,
+    within: Duration,
+) -> bool {
+    consumer.fetch_metadata(Some(topic), within).is_ok()
 }
 
 /// The offset in librdkafka's sentence about a partition's end, which has it nowhere else.

@@ -31,10 +31,7 @@ pub(super) struct Shared {
     pub(super) revoke_timeout: Duration,
     pub(super) request_timeout: Duration,
     access: Access,
-    /// Of which this is a member; of readers, a name that nothing is done with.
-    group: String,
-    /// What a member subscribes to.
-    subscription: Vec<String>,
+    membership: Membership,
     /// What to ask for to see whether the brokers are there.
     pub(super) probe: Probe,
     book: Mutex<Book>,
@@ -47,12 +44,20 @@ pub(super) struct Shared {
     pub(super) leaving: AtomicBool,
 }
 
+/// The group that a consumer is in.
+pub(super) struct Membership {
+    /// Its name; of readers, one that nothing is done with.
+    pub(super) group: String,
+    /// What its members read; none for readers.
+    pub(super) topics: Vec<String>,
+}
+
 /// How to see whether a consumer can be closed in the orderly way.
 pub(super) enum Probe {
     /// The group's coordinator answers about this topic.
     Coordinator(String),
-    /// Any broker answers.
-    Broker,
+    /// Any broker answers, about this topic, which need not exist.
+    Broker(String),
 }
 
 pub(super) enum Command {
@@ -71,8 +76,7 @@ impl Shared {
         revoke_timeout: Duration,
         request_timeout: Duration,
         access: Access,
-        group: String,
-        subscription: Vec<String>,
+        membership: Membership,
         probe: Probe,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -81,8 +85,7 @@ impl Shared {
             revoke_timeout,
             request_timeout,
             access,
-            group,
-            subscription,
+            membership,
             probe,
             book: Mutex::new(Book::default()),
             commands: Mutex::new(VecDeque::new()),
@@ -133,10 +136,12 @@ impl Shared {
     /// What an error of the client is to the application.
     pub(super) fn error(&self, error: &KafkaError) -> BusError {
         let rights = match code_of(error) {
-            Some(Code::GroupAuthorizationFailed) => format!("the right Read on group {}", self.group),
+            Some(Code::GroupAuthorizationFailed) => {
+                format!("the right Read on group {}", self.membership.group)
+            }
             _ => {
                 let mut topics = self.book().topics();
-                topics.extend(self.subscription.iter().cloned());
+                topics.extend(self.membership.topics.iter().cloned());
                 topics.sort();
                 topics.dedup();
                 format!("the rights Read and Describe on topic {}", topics.join(", "))

@@ -83,10 +83,11 @@ impl SingleReads {
 impl Drop for SingleReads {
     fn drop(&mut self) {
         let idle = std::mem::take(&mut *self.idle.lock().unwrap_or_else(PoisonError::into_inner));
+        let topic = self.options.reader_group();
         // Closing blocks, and must not be tried while the brokers are away.
         thread::spawn(move || {
             for consumer in idle {
-                if broker_answers(&consumer, PROBE) {
+                if broker_answers(&consumer, &topic, PROBE) {
                     drop(consumer);
                 } else {
                     std::mem::forget(consumer);

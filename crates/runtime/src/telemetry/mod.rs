@@ -116,7 +116,8 @@ fn init_logs(settings: &TelemetrySettings) {
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
-        .with_span_events(FmtSpan::NONE);
+        .with_span_events(FmtSpan::NONE)
+        .log_internal_errors(false); // it would tell them on the very stream that fails, and panic
     // A second service in the same process finds logs set up already: that is as it should be.
     let _ = match settings.log_format {
         LogFormat::Json => builder.json().flatten_event(true).try_init(),

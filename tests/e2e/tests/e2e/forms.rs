@@ -58,7 +58,7 @@ fn avro_intent() -> Envelope {
         intent_id,
         tag: Tag::role(Role::Intake),
         hop: 0,
-        created_at: starling::client::now(),
+        created_at: starling_runtime::Clock::system().now(),
         deadline: Timestamp::MAX,
         tenant: "birds".to_owned(),
         body: Body::Intent(Intent {
