@@ -13,7 +13,7 @@ mod prompt;
 pub use offline::{OfflineModel, OfflineOptions};
 pub use openai::{Backoff, ModelNames, OpenAiModel, OpenAiOptions, OptionsError, Price};
 pub use port::{
-    ChatReply, ChatRequest, Format, Message, Model, ModelError, ModelErrorKind, ModelInfo, Purpose, Speaker,
+    ChatReply, ChatRequest, FailedAttempts, Format, Message, Model, ModelError, ModelErrorKind, ModelInfo, Purpose, Speaker,
     StreamEvent, TextStream,
 };
 
