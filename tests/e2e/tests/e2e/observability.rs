@@ -6,7 +6,11 @@ use serde_json::Value;
 use starling_e2e::{Plan, Scripted, Swarm, SwarmOptions};
 use starling_llm::{Purpose, mock::MockAction};
 use starling_protocol::OutcomeStatus;
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, Instant},
+};
+use tokio::time::sleep;
 
 /// What others export: the Kafka exporter, and Prometheus itself.
 const FOREIGN: [&str; 3] = ["kafka_consumergroup_lag", "up", "ALERTS"];
@@ -27,7 +31,14 @@ async fn everything_that_the_dashboard_and_the_alerts_ask_for_is_exported() -> R
     let outcome = swarm.outcome(&id, SOON).await?;
     assert_eq!(outcome.status, OutcomeStatus::Partial, "{}", outcome.reason);
 
-    let text = swarm.metrics().await?;
+    // The coordinator tells of its load now and then.
+    let at_rest = |text: &str| text.contains("starling_intents{state=\"live\"} 0");
+    let until = Instant::now() + SOON;
+    let mut text = swarm.metrics().await?;
+    while !at_rest(&text) && Instant::now() < until {
+        sleep(Duration::from_millis(100)).await;
+        text = swarm.metrics().await?;
+    }
     assert!(!text.contains(id.as_str()), "an intent is no label: {text}");
     let exported = Exported::read(&text);
     let rules = file("deploy/prometheus/rules/starling.yml")?;
