@@ -3,7 +3,7 @@
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeMetric as _},
-    metrics::{gauge::ConstGauge, MetricType},
+    metrics::{MetricType, gauge::ConstGauge},
 };
 use std::fmt;
 

@@ -8,7 +8,8 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use starling_bus::{Bus, LogReader, MemoryBus, MemoryOptions, OutRecord, PartitionId, ReaderEvent, StartAt};
 use starling_llm::{
-    ChatReply, ChatRequest, FailedAttempts, Model, ModelError, ModelErrorKind, ModelInfo, StreamEvent, TextStream,
+    ChatReply, ChatRequest, FailedAttempts, Model, ModelError, ModelErrorKind, ModelInfo, StreamEvent,
+    TextStream,
 };
 use starling_protocol::{
     Body, CallReport, Envelope, EnvelopeId, IntentId, RecordRef, Tag, Timestamp, Topic, Usage,

@@ -3,7 +3,9 @@
 use async_trait::async_trait;
 use futures::{Stream, StreamExt as _};
 use prometheus_client::{collector::Collector, encoding::DescriptorEncoder, metrics::MetricType};
-use starling_llm::{ChatReply, ChatRequest, FailedAttempts, Model, ModelError, ModelInfo, Purpose, StreamEvent, TextStream};
+use starling_llm::{
+    ChatReply, ChatRequest, FailedAttempts, Model, ModelError, ModelInfo, Purpose, StreamEvent, TextStream,
+};
 use starling_protocol::CallReport;
 use starling_runtime::{
     Metrics,

@@ -296,7 +296,8 @@ impl Swarm {
     pub async fn metrics(&self) -> Result<String> {
         let mut all = String::new();
         for process in self.planners.iter().chain(&self.workers).chain(&self.critics) {
-            all += &get(process, "/metrics").await.with_context(|| format!("{}: no metrics", process.name))?;
+            all +=
+                &get(process, "/metrics").await.with_context(|| format!("{}: no metrics", process.name))?;
         }
         Ok(all)
     }
