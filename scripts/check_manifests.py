@@ -1,8 +1,8 @@
 """Render what is in k8s/ and check every object. Run by scripts/check-manifests.
 
 Three kinds of checks: the schema of each kind, unknown fields refused; rules for every pod; and what must agree with
-what: settings with names in config/default.toml, topics with their settings, alerts with metrics that the sources
-register, grace periods, ports, selectors and references with what they refer to.
+what: settings with names in config/default.toml, topics with their settings, grace periods, ports, selectors and
+references with what they refer to.
 """
 
 import argparse
@@ -396,21 +396,6 @@ def secrets(rendering):
                 yield f"{ident(document)}: there is no KafkaUser {name}"
 
 
-def alerts(rendering):
-    """Alerts ask for metrics that the sources register, and say what to do."""
-    for document in rendering.of("PrometheusRule"):
-        for rule in (rule for group in document["spec"]["groups"] for rule in group["rules"]):
-            for metric in set(re.findall(r"\bstarling_\w+", rule["expr"])):
-                bare = re.sub(r"_(total|bucket|sum|count)$", "", metric)
-                if metric not in rendering.project.metrics and bare not in rendering.project.metrics:
-                    yield f"alert {rule['alert']}: nothing registers the metric {metric}"
-            for part in ("summary", "description", "runbook"):
-                if not rule.get("annotations", {}).get(part):
-                    yield f"alert {rule['alert']}: has no {part}"
-            if rule.get("labels", {}).get("severity") not in ("critical", "warning", "info"):
-                yield f"alert {rule['alert']}: has no severity"
-
-
 def labels(rendering):
     """Everything says whose it is."""
     for document in rendering.documents:
@@ -421,7 +406,7 @@ def labels(rendering):
             yield f"{ident(document)}: has no namespace"
 
 
-RULES = (pods, selectors, settings, scaling, topics, secrets, alerts, labels)
+RULES = (pods, selectors, settings, scaling, topics, secrets, labels)
 
 
 def ident(document):
@@ -433,12 +418,6 @@ class Project:
 
     def __init__(self, root):
         self.defaults = flat(tomllib.loads((root / "config/default.toml").read_text()))
-        sources = (file.read_text() for file in sorted(root.glob("crates/*/src/**/*.rs")))
-        self.metrics = {
-            f"starling_{name}"
-            for text in sources
-            for name in re.findall(r'\.register(?:_with_unit)?\(\s*"(\w+)"', text)
-        }
         self.is_overlay = False
 
     def with_overlay(self, is_overlay):

@@ -13,8 +13,8 @@ mod prompt;
 pub use offline::{OfflineModel, OfflineOptions};
 pub use openai::{Backoff, ModelNames, OpenAiModel, OpenAiOptions, OptionsError, Price};
 pub use port::{
-    ChatReply, ChatRequest, Format, Message, Model, ModelError, ModelErrorKind, ModelInfo, Purpose, Speaker,
-    StreamEvent, TextStream,
+    ChatReply, ChatRequest, FailedAttempts, Format, Message, Model, ModelError, ModelErrorKind, ModelInfo,
+    Purpose, Speaker, StreamEvent, TextStream,
 };
 
 /// Tokens of so many characters, by rule of thumb: four a token, rounded up.

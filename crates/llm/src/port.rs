@@ -20,6 +20,12 @@ pub trait Model: Send + Sync + 'static {
         Ok(())
     }
 
+    /// Attempts that have failed so far, also those of questions that were answered in the end: what an
+    /// endpoint lets the callers feel. Sorts of failure that have not happened are among them, with 0.
+    fn failed_attempts(&self) -> Vec<FailedAttempts> {
+        Vec::new()
+    }
+
     /// Asks and waits for the whole reply. Retries what can be retried, until the deadline.
     ///
     /// # Errors
@@ -32,6 +38,17 @@ pub trait Model: Send + Sync + 'static {
     /// # Errors
     /// See [`ModelError`].
     async fn stream(&self, request: ChatRequest) -> Result<TextStream, ModelError>;
+}
+
+/// How often attempts failed in one way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailedAttempts {
+    /// The model that was asked.
+    pub model: String,
+    /// In which way.
+    pub kind: ModelErrorKind,
+    /// How often.
+    pub count: u64,
 }
 
 /// The pieces of a reply.
@@ -172,6 +189,20 @@ pub enum ModelErrorKind {
 }
 
 impl ModelErrorKind {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::Unreachable,
+        Self::RateLimited,
+        Self::Server,
+        Self::Deadline,
+        Self::Unauthorized,
+        Self::UnknownModel,
+        Self::ContextTooLong,
+        Self::Filtered,
+        Self::BadRequest,
+        Self::BadReply,
+    ];
+
     /// The code of the failure as it travels in envelopes.
     #[must_use]
     pub fn code(self) -> &'static str {

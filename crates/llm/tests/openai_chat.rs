@@ -5,7 +5,9 @@ mod support;
 
 use serde_json::json;
 use starling_llm::mock::{MockAction, scripts};
-use starling_llm::{ChatRequest, Model, ModelErrorKind as Kind, OpenAiModel, Price, Purpose, Speaker};
+use starling_llm::{
+    ChatRequest, FailedAttempts, Model, ModelErrorKind as Kind, OpenAiModel, Price, Purpose, Speaker,
+};
 use starling_protocol::Usage;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -63,10 +65,16 @@ async fn too_many_requests_are_repeated_after_the_time_that_the_server_asks_for(
         _ => MockAction::reply("ok"),
     });
     let start = Instant::now();
-    let reply = model(&server.base_url()).chat(request(Purpose::Work)).await.unwrap();
+    let model = model(&server.base_url());
+    let reply = model.chat(request(Purpose::Work)).await.unwrap();
     assert!(start.elapsed() >= Duration::from_millis(300));
     assert_eq!(reply.report.calls, 3);
     assert!(reply.report.latency_ms >= 300);
+    // The reply hides them; whoever watches the endpoint sees them.
+    let mut failed = model.failed_attempts();
+    failed.retain(|failed| failed.count > 0);
+    let of = |kind| FailedAttempts { model: reply.report.model.clone(), kind, count: 1 };
+    assert_eq!(failed, [of(Kind::RateLimited), of(Kind::Server)]);
 }
 
 #[tokio::test]

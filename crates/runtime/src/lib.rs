@@ -16,6 +16,7 @@ pub mod node;
 pub mod outbox;
 pub mod parallel;
 pub mod process;
+mod process_metrics;
 pub mod router;
 pub mod settings;
 pub mod stateful;

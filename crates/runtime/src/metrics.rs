@@ -1,5 +1,6 @@
 //! What a process counts and measures, in the OpenMetrics text format.
 
+use crate::process_metrics::ProcessCollector;
 use prometheus_client::{
     encoding::{EncodeLabelSet, text},
     metrics::{
@@ -7,15 +8,20 @@ use prometheus_client::{
         family::{Family, MetricConstructor},
         gauge::Gauge,
         histogram::{Histogram, exponential_buckets, linear_buckets},
+        info::Info,
     },
     registry::Registry,
 };
-use starling_protocol::CallReport;
+use starling_engine::coordinator::Milestone;
+use starling_protocol::{CallReport, OutcomeStatus, Timestamp};
 use std::{
     fmt,
     sync::{Mutex, PoisonError, atomic::AtomicU64},
     time::Duration,
 };
+
+/// What the names of all metrics of the project begin with.
+const PREFIX: &str = "starling";
 
 /// A topic.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -55,6 +61,27 @@ pub struct ModelLabels {
     /// `plan`, `work`, `judge` or `synthesize`.
     pub purpose: String,
 }
+
+/// A question to a model that was given up, and why.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct ModelFailureLabels {
+    /// The model's name.
+    pub model: String,
+    /// `plan`, `work`, `judge` or `synthesize`.
+    pub purpose: String,
+    /// The code of the failure, as it travels in envelopes.
+    pub kind: String,
+}
+
+/// How an intent ended.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct StatusLabel {
+    /// Name of the outcome's status.
+    pub status: String,
+}
+
+/// Why records become dead letters. Known from the start, so that the first one is an increase.
+const DEAD_LETTER_REASONS: [&str; 6] = ["undecodable", "refused", "tries", "handler", "panic", "deadline"];
 
 /// Makes histograms of durations in seconds, from 0.5 ms to 4 minutes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -101,6 +128,20 @@ pub struct Metrics {
     pub verdict_scores: Histogram,
     /// From an input's arrival to the confirmed decision.
     pub decision_seconds: Histogram,
+    /// From the timestamp of a record to the beginning of its handling: how far behind a topic's readers are.
+    pub hop_seconds: Family<TopicLabel, Histogram, Seconds>,
+    /// From a question to the whole reply or the failure, waiting and retries included.
+    pub model_call_seconds: Family<ModelLabels, Histogram, Seconds>,
+    /// Questions that were given up.
+    pub model_failures: Family<ModelFailureLabels, Counter>,
+    /// Intents that ended.
+    pub outcomes: Family<StatusLabel, Counter>,
+    /// Attempts of tasks after the first.
+    pub task_retries: Counter,
+    /// From the acceptance of an intent to its outcome.
+    pub intent_seconds: Histogram,
+    /// From the acceptance of an intent to its complete plan.
+    pub orch_split_latency: Histogram,
     /// Worker slots that are busy now.
     pub worker_active_count: Gauge,
 }
@@ -116,7 +157,7 @@ impl Metrics {
     #[must_use]
     pub fn new() -> Self {
         let metrics = Self {
-            registry: Mutex::new(Registry::with_prefix("starling")),
+            registry: Mutex::default(),
             records: Family::default(),
             in_flight: Family::default(),
             handler_seconds: Family::new_with_constructor(Seconds),
@@ -133,6 +174,14 @@ impl Metrics {
             cost_usd: Family::default(),
             verdict_scores: Histogram::new(linear_buckets(0.1, 0.1, 10)),
             decision_seconds: Seconds.new_metric(),
+            hop_seconds: Family::new_with_constructor(Seconds),
+            model_call_seconds: Family::new_with_constructor(Seconds),
+            model_failures: Family::default(),
+            outcomes: Family::default(),
+            task_retries: Counter::default(),
+            // An intent takes a second, or the hour that its deadline allows.
+            intent_seconds: Histogram::new(exponential_buckets(0.1, 2.0, 16)),
+            orch_split_latency: Seconds.new_metric(),
             worker_active_count: Gauge::default(),
         };
         metrics.register();
@@ -158,12 +207,27 @@ impl Metrics {
             r.register("verdict_scores", "Scores given by critics", self.verdict_scores.clone());
             r.register("decision_seconds", "From input to confirmed decision", self.decision_seconds.clone());
             r.register("worker_active_count", "Worker slots that are busy", self.worker_active_count.clone());
+            r.register("hop_seconds", "From a record's timestamp to its handling", self.hop_seconds.clone());
+            r.register("model_call_seconds", "Time of questions to models", self.model_call_seconds.clone());
+            r.register("model_failures", "Questions that were given up", self.model_failures.clone());
+            r.register("outcomes", "Intents that ended, by status", self.outcomes.clone());
+            r.register("task_retries", "Attempts of tasks after the first", self.task_retries.clone());
+            r.register("intent_seconds", "From acceptance to outcome", self.intent_seconds.clone());
+            r.register(
+                "orch_split_latency",
+                "Seconds from the acceptance of an intent to its complete plan",
+                self.orch_split_latency.clone(),
+            );
+            r.register("build", "What runs", Info::new([("version", env!("CARGO_PKG_VERSION"))]));
         });
+        let mut registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        registry.register_collector(Box::new(ProcessCollector));
     }
 
     /// Lets a service register metrics of its own.
     pub fn with_registry(&self, add: impl FnOnce(&mut Registry)) {
-        add(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        add(registry.sub_registry_with_prefix(PREFIX));
     }
 
     /// All metrics as OpenMetrics text.
@@ -183,6 +247,62 @@ impl Metrics {
         self.prompt_tokens.get_or_create(&labels).inc_by(positive(report.usage.prompt_tokens));
         self.completion_tokens.get_or_create(&labels).inc_by(positive(report.usage.completion_tokens));
         self.cost_usd.get_or_create(&labels).inc_by(report.cost_usd.max(0.0));
+    }
+
+    /// Counts a question that got no answer.
+    pub fn count_model_failure(&self, model: &str, purpose: &str, kind: &str) {
+        let labels = ModelFailureLabels {
+            model: model.to_owned(),
+            purpose: purpose.to_owned(),
+            kind: kind.to_owned(),
+        };
+        self.model_failures.get_or_create(&labels).inc();
+    }
+
+    /// Notes how long a question took.
+    pub fn observe_model_call(&self, model: &str, purpose: &str, took: Duration) {
+        let labels = ModelLabels { model: model.to_owned(), purpose: purpose.to_owned() };
+        self.model_call_seconds.get_or_create(&labels).observe(took.as_secs_f64());
+    }
+
+    /// Counts what a confirmed decision brought to its end.
+    pub(crate) fn reach(&self, milestone: Milestone) {
+        match milestone {
+            Milestone::Planned { took } => self.orch_split_latency.observe(took.as_secs_f64()),
+            Milestone::Ended { status, took } => {
+                let label = StatusLabel { status: status.name().to_owned() };
+                self.outcomes.get_or_create(&label).inc();
+                took.iter().for_each(|took| self.intent_seconds.observe(took.as_secs_f64()));
+            }
+            Milestone::Retried => {
+                self.task_retries.inc();
+            }
+        }
+    }
+
+    /// Makes the counts that a coordinator may raise, so that they begin at zero.
+    pub(crate) fn expect_decisions(&self) {
+        for status in [
+            OutcomeStatus::Succeeded,
+            OutcomeStatus::Partial,
+            OutcomeStatus::Failed,
+            OutcomeStatus::Cancelled,
+            OutcomeStatus::Expired,
+            OutcomeStatus::OverBudget,
+            OutcomeStatus::Rejected,
+        ] {
+            drop(self.outcomes.get_or_create(&StatusLabel { status: status.name().to_owned() }));
+        }
+        for kind in ["duplicate", "late", "abandoned_run", "cancelled"] {
+            drop(self.superseded.get_or_create(&KindLabel { kind: kind.to_owned() }));
+        }
+        self.expect_dead_letters();
+    }
+
+    fn expect_dead_letters(&self) {
+        for reason in DEAD_LETTER_REASONS {
+            drop(self.dead_letters.get_or_create(&ReasonLabel { reason: reason.to_owned() }));
+        }
     }
 
     /// Counts a record that nobody needs any more.
@@ -207,6 +327,7 @@ pub(crate) struct TopicMetrics {
     pub(crate) already_done: Counter,
     pub(crate) in_flight: Gauge,
     pub(crate) seconds: Histogram,
+    pub(crate) hops: Hops,
     pub(crate) commits: Counter,
     pub(crate) commit_failures: Counter,
     pub(crate) paused: Gauge,
@@ -215,6 +336,10 @@ pub(crate) struct TopicMetrics {
 impl TopicMetrics {
     pub(crate) fn of(metrics: &Metrics, topic: &str) -> Self {
         let label = TopicLabel { topic: topic.to_owned() };
+        metrics.expect_dead_letters();
+        for kind in ["late", "cancelled"] {
+            drop(metrics.superseded.get_or_create(&KindLabel { kind: kind.to_owned() }));
+        }
         let result = |result: &str| {
             let labels = ResultLabels { topic: topic.to_owned(), result: result.to_owned() };
             metrics.records.get_or_create_owned(&labels)
@@ -227,6 +352,7 @@ impl TopicMetrics {
             already_done: result("already_done"),
             in_flight: metrics.in_flight.get_or_create_owned(&label),
             seconds: metrics.handler_seconds.get_or_create_owned(&label),
+            hops: Hops::of(metrics, topic),
             commits: metrics.commits.get_or_create_owned(&label),
             commit_failures: metrics.commit_failures.get_or_create_owned(&label),
             paused: metrics.paused_partitions.get_or_create_owned(&label),
@@ -235,5 +361,22 @@ impl TopicMetrics {
 
     pub(crate) fn observe(&self, took: Duration) {
         self.seconds.observe(took.as_secs_f64());
+    }
+}
+
+/// How long the records of one topic waited before they were handled.
+#[derive(Clone, Debug)]
+pub(crate) struct Hops(Histogram);
+
+impl Hops {
+    pub(crate) fn of(metrics: &Metrics, topic: &str) -> Self {
+        Self(metrics.hop_seconds.get_or_create_owned(&TopicLabel { topic: topic.to_owned() }))
+    }
+
+    /// A record of that time is handled now. Brokers and clients of old write records without a time.
+    pub(crate) fn observe(&self, written: Timestamp, now: Timestamp) {
+        if written > Timestamp(0) {
+            self.0.observe(now.since(written).as_secs_f64());
+        }
     }
 }

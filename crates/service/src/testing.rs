@@ -8,7 +8,8 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use starling_bus::{Bus, LogReader, MemoryBus, MemoryOptions, OutRecord, PartitionId, ReaderEvent, StartAt};
 use starling_llm::{
-    ChatReply, ChatRequest, Model, ModelError, ModelErrorKind, ModelInfo, StreamEvent, TextStream,
+    ChatReply, ChatRequest, FailedAttempts, Model, ModelError, ModelErrorKind, ModelInfo, StreamEvent,
+    TextStream,
 };
 use starling_protocol::{
     Body, CallReport, Envelope, EnvelopeId, IntentId, RecordRef, Tag, Timestamp, Topic, Usage,
@@ -123,6 +124,11 @@ fn failure(kind: ModelErrorKind) -> ModelError {
 impl Model for ScriptedModel {
     fn info(&self) -> ModelInfo {
         ModelInfo { model: "scripted".to_owned(), offline: false, endpoint: "script".to_owned() }
+    }
+
+    /// As if it had answered "too many requests" twice.
+    fn failed_attempts(&self) -> Vec<FailedAttempts> {
+        vec![FailedAttempts { model: "scripted".to_owned(), kind: ModelErrorKind::RateLimited, count: 2 }]
     }
 
     async fn chat(&self, request: ChatRequest) -> Result<ChatReply, ModelError> {

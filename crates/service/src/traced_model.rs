@@ -2,17 +2,22 @@
 
 use async_trait::async_trait;
 use futures::{Stream, StreamExt as _};
-use starling_llm::{ChatReply, ChatRequest, Model, ModelError, ModelInfo, Purpose, StreamEvent, TextStream};
+use prometheus_client::{collector::Collector, encoding::DescriptorEncoder, metrics::MetricType};
+use starling_llm::{
+    ChatReply, ChatRequest, FailedAttempts, Model, ModelError, ModelInfo, Purpose, StreamEvent, TextStream,
+};
 use starling_protocol::CallReport;
 use starling_runtime::{
     Metrics,
     telemetry::{ActiveSpan, Spans},
 };
 use std::{
+    fmt,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
 };
+use tokio::time::Instant;
 
 /// Wraps a model: each question is a span `chat <model>` below the request's traceparent, and what it took
 /// is counted.
@@ -25,6 +30,8 @@ pub struct TracedModel {
 impl TracedModel {
     /// Wraps `model`.
     pub fn new(model: Arc<dyn Model>, spans: Spans, metrics: Arc<Metrics>) -> Self {
+        let attempts = Box::new(AttemptCollector(model.clone()));
+        metrics.with_registry(|registry| registry.register_collector(attempts));
         Self { model, spans, metrics }
     }
 
@@ -35,12 +42,13 @@ impl TracedModel {
         let model = self.model.info().model;
         let span = self.spans.chat(&model, purpose, &parent);
         request.traceparent = Some(span.traceparent().to_string()).filter(|text| !text.is_empty());
-        Question { span, purpose, model: Some(model), metrics: self.metrics.clone() }
+        Question { begun: Instant::now(), span, purpose, model: Some(model), metrics: self.metrics.clone() }
     }
 }
 
 /// A question that is being answered.
 struct Question {
+    begun: Instant,
     span: ActiveSpan,
     purpose: &'static str,
     /// Who is asked; taken once it is known what the answer took.
@@ -53,10 +61,12 @@ impl Question {
         self.model = None;
         self.span.usage(report);
         self.metrics.count_calls(self.purpose, report);
+        self.metrics.observe_model_call(&report.model, self.purpose, self.begun.elapsed());
     }
 
     fn failed(&mut self, error: &ModelError) {
         self.answered(&error.report);
+        self.metrics.count_model_failure(&error.report.model, self.purpose, error.kind.code());
         self.span.set("error.type", error.kind.code());
         self.span.fail(&error.to_string());
     }
@@ -82,6 +92,10 @@ impl Model for TracedModel {
 
     async fn reach(&self) -> Result<(), ModelError> {
         self.model.reach().await
+    }
+
+    fn failed_attempts(&self) -> Vec<FailedAttempts> {
+        self.model.failed_attempts()
     }
 
     async fn chat(&self, mut request: ChatRequest) -> Result<ChatReply, ModelError> {
@@ -133,6 +147,31 @@ impl Stream for Traced {
             self.question = None;
         }
         event
+    }
+}
+
+/// Tells how often attempts failed, also those that nobody hears of because a later one succeeded.
+struct AttemptCollector(Arc<dyn Model>);
+
+impl fmt::Debug for AttemptCollector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("AttemptCollector").field(&self.0.info()).finish()
+    }
+}
+
+impl Collector for AttemptCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let all = self.0.failed_attempts();
+        if all.is_empty() {
+            return Ok(());
+        }
+        let (name, help) = ("model_attempt_failures", "Attempts of model calls that failed");
+        let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for FailedAttempts { model, kind, count } in all {
+            let labels = [("model", model.as_str()), ("kind", kind.code())];
+            metric.encode_family(&labels)?.encode_counter::<[(&str, &str); 0], _, u64>(&count, None)?;
+        }
+        Ok(())
     }
 }
 

@@ -43,6 +43,15 @@ async fn replies_streams_failures_and_abandoned_calls_are_counted() {
         let line = format!("starling_model_calls_total{{model=\"scripted\",purpose=\"{purpose}\"}} 1");
         assert!(text.contains(&line), "{line}\n{text}");
     }
+    for line in [
+        "starling_model_call_seconds_count{model=\"scripted\",purpose=\"judge\"} 1",
+        "starling_model_failures_total{model=\"scripted\",purpose=\"judge\",kind=\"model_server_error\"} 1",
+        "starling_model_attempt_failures_total{model=\"scripted\",kind=\"rate_limited\"} 2",
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+    // Nobody knows how long an abandoned call would have taken.
+    assert!(!text.contains("model_call_seconds_count{model=\"scripted\",purpose=\"synthesize\"}"), "{text}");
     // Nothing is recorded, so what came is passed on.
     assert_eq!(script.asked()[0].traceparent, request(Purpose::Work).traceparent);
 }

@@ -89,5 +89,16 @@ async fn a_rejected_result_is_tried_again_with_the_critics_words_and_invalid_int
     assert_eq!((outcome.calls, model.asked().len()), (7, 7), "{outcome:#?}");
     let second = model.asked().iter().find(|r| r.messages[1].text.contains("do b")).unwrap().clone();
     assert!(second.messages[1].text.contains("### First\nsecond try\n"));
+    let metrics = node.metrics.encode();
+    for line in [
+        "starling_outcomes_total{status=\"rejected\"} 1",
+        "starling_outcomes_total{status=\"succeeded\"} 1",
+        "starling_outcomes_total{status=\"failed\"} 0",
+        "starling_task_retries_total 1",
+        "starling_orch_split_latency_count 1",
+        "starling_intent_seconds_count 1",
+    ] {
+        assert!(metrics.contains(line), "{line} is missing: {metrics}");
+    }
     node.shutdown.cancel();
 }

@@ -289,6 +289,19 @@ impl Swarm {
         Ok((status.code(), process))
     }
 
+    /// What `/metrics` of all services say, one after the other.
+    ///
+    /// # Errors
+    /// One does not answer.
+    pub async fn metrics(&self) -> Result<String> {
+        let mut all = String::new();
+        for process in self.planners.iter().chain(&self.workers).chain(&self.critics) {
+            all +=
+                &get(process, "/metrics").await.with_context(|| format!("{}: no metrics", process.name))?;
+        }
+        Ok(all)
+    }
+
     /// Publishes an intent with default limits.
     ///
     /// # Errors
@@ -376,18 +389,22 @@ pub fn http_address(process: &Proc) -> Option<String> {
 
 /// Asks `/readyz`, as an orchestrator does.
 async fn says_ready(process: &Proc) -> bool {
-    let Some(address) = http_address(process) else { return false };
+    get(process, "/readyz").await.is_some()
+}
+
+/// The body of a good answer.
+async fn get(process: &Proc, path: &str) -> Option<String> {
+    let address = http_address(process)?;
     let ask = async {
         let mut stream = tokio::net::TcpStream::connect(address).await?;
-        stream.write_all(b"GET /readyz HTTP/1.0\r\n\r\n").await?;
+        stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).await?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await?;
         Ok::<_, std::io::Error>(answer)
     };
-    matches!(
-        tokio::time::timeout(Duration::from_secs(2), ask).await,
-        Ok(Ok(answer)) if answer.lines().next().is_some_and(|status| status.contains(" 200 "))
-    )
+    let answer = tokio::time::timeout(Duration::from_secs(2), ask).await.ok()?.ok()?;
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    head.lines().next()?.contains(" 200 ").then(|| body.to_owned())
 }
 
 /// Waits until `condition` holds.

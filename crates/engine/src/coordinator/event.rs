@@ -2,7 +2,8 @@
 
 use starling_protocol::fleet::FleetBeat;
 use starling_protocol::state::{Entity, EntityKey};
-use starling_protocol::{Envelope, EnvelopeId, IntentId, RecordRef, TaskId};
+use starling_protocol::{Envelope, EnvelopeId, IntentId, OutcomeStatus, RecordRef, TaskId};
+use std::time::Duration;
 
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq)]
@@ -72,6 +73,25 @@ pub enum Effect {
         /// A [`starling_protocol::Progress`].
         envelope: Envelope,
     },
+}
+
+/// Something that a step brought to its end, for metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Milestone {
+    /// The plan of an intent is complete.
+    Planned {
+        /// Since the intent was accepted.
+        took: Duration,
+    },
+    /// An intent has its outcome.
+    Ended {
+        /// How.
+        status: OutcomeStatus,
+        /// Since it was accepted; `None` if it never was.
+        took: Option<Duration>,
+    },
+    /// A task is tried again.
+    Retried,
 }
 
 /// Where an envelope goes. All but worker records are keyed by their intent.

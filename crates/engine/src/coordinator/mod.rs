@@ -41,7 +41,7 @@ mod timers;
 
 pub use attempt::{AttemptDecision, AttemptReport, AttemptRules, judge_attempt};
 pub use counters::Counters;
-pub use event::{Changes, Destination, Effect, Event, FleetView, Load, WorkerMember};
+pub use event::{Changes, Destination, Effect, Event, FleetView, Load, Milestone, WorkerMember};
 pub use plan::{PlanFault, PlanLimits, validate};
 pub use settings::CoordinatorSettings;
 
@@ -76,6 +76,7 @@ pub struct Coordinator {
     effects: Vec<Effect>,
     /// Intents that changed, with the tasks that did.
     touched: BTreeMap<IntentId, BTreeSet<i32>>,
+    milestones: Vec<Milestone>,
     // Soft state again.
     untold: Untold,
 }
@@ -98,6 +99,7 @@ impl Coordinator {
             window: 0,
             effects: Vec::new(),
             touched: BTreeMap::new(),
+            milestones: Vec::new(),
             untold: Untold::default(),
         };
         new.on_fleet(FleetView::default());
@@ -108,6 +110,7 @@ impl Coordinator {
     /// jumped; the coordinator's own time never falls.
     pub fn step(&mut self, now: Timestamp, event: Event) -> Vec<Effect> {
         self.now = self.now.max(now);
+        self.milestones.clear();
         match event {
             Event::Received { envelope, at, trace } => self.on_received(envelope, at, &trace),
             Event::Undecodable { at_partition, at_offset, reason } => {
@@ -128,6 +131,11 @@ impl Coordinator {
     /// What changed since the last call, in whole new values, ordered by key.
     pub fn take_changes(&mut self) -> Changes {
         self.store.take_changes()
+    }
+
+    /// What the last step brought to its end.
+    pub fn take_milestones(&mut self) -> Vec<Milestone> {
+        std::mem::take(&mut self.milestones)
     }
 
     /// Takes over what an earlier owner remembered: a snapshot's entities, then the changes of each

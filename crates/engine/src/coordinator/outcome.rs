@@ -3,7 +3,7 @@
 use super::admission::Header;
 use super::live::{Live, has_ended};
 use super::message::public_tag;
-use super::{Coordinator, Destination, Effect};
+use super::{Coordinator, Destination, Effect, Milestone};
 use starling_protocol::state::{EndedEntity, Phase, TaskEntity};
 use starling_protocol::{
     Body, Cancel, Envelope, EnvelopeId, IntentId, Latency, Outcome, OutcomeStatus, Progress, TaskCounts,
@@ -23,6 +23,7 @@ impl Coordinator {
         let Some(live) = self.store.live(id) else { return };
         let under_way = live.run.phase == Phase::Planning || live.running() > 0;
         let outcome = report(live, status, answer, reason, self.now);
+        let took = Some(self.now.since(live.intent.accepted_at));
         let header = Header {
             intent_id: id.clone(),
             hop: live.run.hop,
@@ -38,12 +39,14 @@ impl Coordinator {
             let body = Body::Cancel(Cancel { reason: format!("the intent {}", ending(status)) });
             self.publish(Destination::Control, "control", &header, body, trace);
         }
+        self.milestones.push(Milestone::Ended { status, took });
         self.publish_outcome(&header, outcome, trace);
     }
 
     /// Ends an intent that was never worked on.
     pub(super) fn end_unseen(&mut self, header: &Header, status: OutcomeStatus, reason: String, trace: &str) {
         self.store.remove_cancelled(&header.intent_id);
+        self.milestones.push(Milestone::Ended { status, took: None });
         self.publish_outcome(header, empty_outcome(status, reason, trace), trace);
     }
 

@@ -4,7 +4,7 @@
 //! complete: the process that ran it is gone. A complete plan ignores new runs.
 
 use super::plan::{describe, fragment_faults};
-use super::{Coordinator, PlanLimits, counters::Stale, live::Live, validate};
+use super::{Coordinator, Milestone, PlanLimits, counters::Stale, live::Live, validate};
 use starling_protocol::state::{Phase, RunEntity, TaskEntity};
 use starling_protocol::{
     IntentId, OutcomeStatus, PlanEnd, PlanFragment, RunId, TaskId, TaskKind, TaskSpec, TaskState, Timestamp,
@@ -237,6 +237,8 @@ impl Coordinator {
         match validate(&specs(live), &limits) {
             Err(faults) => self.plan_again(id, None, PlanLoss::Refused(describe(&faults)), trace),
             Ok(()) => {
+                let took = self.now.since(live.intent.accepted_at);
+                self.milestones.push(Milestone::Planned { took });
                 self.store.edit_run(id, |run| run.phase = Phase::Running);
                 self.touch(id, None);
                 self.close_if_done(id, trace);

@@ -3,7 +3,7 @@
 
 use super::admission::Header;
 use super::outcome::{OUTCOME, empty_outcome};
-use super::{AttemptReport, Coordinator, Destination};
+use super::{AttemptReport, Coordinator, Destination, Milestone};
 use starling_protocol::state::EndedEntity;
 use starling_protocol::{Body, EnvelopeId, Failure, IntentId, OutcomeStatus, TaskId};
 
@@ -60,6 +60,7 @@ impl Coordinator {
             tenant: ended.tenant.clone(),
         };
         self.counters.outcome(status);
+        self.milestones.push(Milestone::Ended { status, took: None });
         self.store.insert_ended(EndedEntity { status, ..ended });
         let outcome = empty_outcome(status, format!("the outcome could not be published: {reason}"), "");
         let body = Body::Outcome(outcome);

@@ -4,7 +4,7 @@
 use super::attempt::readable_score;
 use super::live::{Live, has_ended};
 use super::{
-    AttemptDecision, AttemptReport, AttemptRules, Coordinator, counters::Stale, judge_attempt,
+    AttemptDecision, AttemptReport, AttemptRules, Coordinator, Milestone, counters::Stale, judge_attempt,
     progression::first_failures,
 };
 use starling_protocol::state::{BestAttempt, TaskEntity};
@@ -106,7 +106,10 @@ impl Coordinator {
             self.add_note(id, note);
         }
         match decision {
-            AttemptDecision::Retry { .. } => self.counters.retries += 1,
+            AttemptDecision::Retry { .. } => {
+                self.counters.retries += 1;
+                self.milestones.push(Milestone::Retried);
+            }
             AttemptDecision::Accept { .. } if answers => self.answered(id, output.unwrap_or_default(), trace),
             AttemptDecision::Fail if answers => {
                 let Some(live) = self.store.live(id) else { return };

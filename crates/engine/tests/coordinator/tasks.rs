@@ -2,7 +2,7 @@
 
 use crate::builders::*;
 use starling_engine::coordinator::{Coordinator, CoordinatorSettings, Destination, Effect, Event};
-use starling_engine::coordinator::{FleetView, WorkerMember};
+use starling_engine::coordinator::{FleetView, Milestone, WorkerMember};
 use starling_protocol::{
     Body, Envelope, EnvelopeId, OutcomeStatus, TaskKind, TaskSpec, TaskState, TaskTurn, Timestamp,
 };
@@ -51,6 +51,25 @@ fn an_intent_goes_its_whole_way() {
     assert_eq!(outcome.task_reports[1].depends_on, [job(&first[0]).task_id.clone()]);
     assert_eq!(coordinator.entities().len(), 1, "only the end is remembered");
     assert_eq!(coordinator.next_timer(), Some(Timestamp(START.0 + 30).plus(Duration::from_secs(604_800))));
+}
+
+#[test]
+fn what_a_step_brings_to_its_end_is_told_once() {
+    let mut coordinator = coordinator(settings());
+    coordinator.step(START, received(1, intent("a", "llm", 5)));
+    assert!(coordinator.take_milestones().is_empty());
+    let plan = fragment("a", 1, &run(1), 0, vec![spec(0, "a", &[])], plan_end());
+    let task = tasks(&coordinator.step(START.plus(Duration::from_millis(250)), received(2, plan))).remove(0);
+    assert_eq!(coordinator.take_milestones(), [Milestone::Planned { took: Duration::from_millis(250) }]);
+    step(&mut coordinator, verdict(&task, scored(0.1)));
+    assert_eq!(coordinator.take_milestones(), [Milestone::Retried]);
+    step(&mut coordinator, cancel("a"));
+    let cancelled =
+        Milestone::Ended { status: OutcomeStatus::Cancelled, took: Some(Duration::from_millis(270)) };
+    assert_eq!(coordinator.take_milestones(), [cancelled]);
+    // What nobody asked for is not kept.
+    step(&mut coordinator, cancel("a"));
+    assert!(coordinator.take_milestones().is_empty());
 }
 
 #[test]

@@ -214,6 +214,7 @@ impl Call {
         };
         match wait {
             Some(wait) => {
+                self.count_failure(fault.kind);
                 tracing::debug!(
                     endpoint = self.endpoint.target.endpoint,
                     kind = fault.kind.code(),
@@ -256,6 +257,10 @@ impl Call {
         }
     }
 
+    fn count_failure(&self, kind: ModelErrorKind) {
+        self.endpoint.failures.count(&self.ledger.asked, kind);
+    }
+
     pub(super) fn report(&self) -> CallReport {
         let prices = &self.endpoint.options.prices;
         let ledger = &self.ledger;
@@ -275,6 +280,9 @@ impl Call {
     }
 
     pub(super) fn error(&self, fault: Fault) -> ModelError {
+        if self.ledger.calls > 0 {
+            self.count_failure(fault.kind);
+        }
         let mut message = fault.message;
         if fault.kind == ModelErrorKind::UnknownModel {
             message = format!("{message} (asked for {})", self.ledger.asked);

@@ -6,6 +6,7 @@
 
 mod call;
 mod dialect;
+mod failures;
 mod fault;
 mod options;
 mod reply;
@@ -15,10 +16,11 @@ mod streaming;
 
 pub use options::{Backoff, ModelNames, OpenAiOptions, OptionsError, Price};
 
-use crate::{ChatReply, ChatRequest, Model, ModelError, ModelInfo, Purpose, TextStream};
+use crate::{ChatReply, ChatRequest, FailedAttempts, Model, ModelError, ModelInfo, Purpose, TextStream};
 use async_trait::async_trait;
 use call::Call;
 use dialect::Dialects;
+use failures::Failures;
 use options::Target;
 use reqwest::Client;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
@@ -42,6 +44,7 @@ struct Endpoint {
     options: OpenAiOptions,
     secrets: Vec<String>,
     dialects: Dialects,
+    failures: Failures,
     in_flight: Arc<Semaphore>,
 }
 
@@ -58,6 +61,7 @@ impl OpenAiModel {
                 client,
                 secrets: options.secrets(&target),
                 dialects: Dialects::default(),
+                failures: Failures::of(&options.models),
                 in_flight: Arc::new(Semaphore::new(options.max_in_flight.min(Semaphore::MAX_PERMITS))),
                 target,
                 options,
@@ -138,6 +142,10 @@ impl Model for OpenAiModel {
             // A server that does not know the request, or takes its time, is there.
             Ok(_) | Err(_) => Ok(()),
         }
+    }
+
+    fn failed_attempts(&self) -> Vec<FailedAttempts> {
+        self.inner.failures.all()
     }
 
     async fn chat(&self, request: ChatRequest) -> Result<ChatReply, ModelError> {

@@ -71,7 +71,7 @@ impl ModelNames {
         own.as_deref().unwrap_or(&self.default)
     }
 
-    fn all(&self) -> impl Iterator<Item = &str> {
+    pub(super) fn all(&self) -> impl Iterator<Item = &str> {
         [&self.planner, &self.worker, &self.critic, &self.synthesizer]
             .into_iter()
             .flatten()

@@ -82,6 +82,9 @@ impl Runner {
     /// Handles a record. `slot` is dropped as soon as the handler has returned: waiting for
     /// acknowledgements takes no slot.
     pub(super) async fn run<S>(&self, job: Job, slot: S) -> End {
+        if job.tries == 0 {
+            self.metrics.hops.observe(job.record.timestamp, self.node.clock.now());
+        }
         match &self.work {
             Work::Records(handler) => self.run_record(handler.as_ref(), job, slot).await,
             Work::Envelopes(handler) => match self.node.codec.decode::<Envelope>(job.record.value()) {

@@ -1,5 +1,7 @@
 //! Commits to the group what the log says anyway: for lag monitors, and as a hint where to begin reading.
 
+use crate::metrics::{Metrics, TopicLabel};
+use prometheus_client::metrics::counter::Counter;
 use starling_bus::{CommitError, CommitOffset, GroupConsumer, PartitionId};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,11 +13,19 @@ use tokio::time::{MissedTickBehavior, interval};
 pub(super) struct Committer {
     group: Arc<dyn GroupConsumer>,
     noted: Mutex<BTreeMap<PartitionId, i64>>, // one for each partition
+    commits: Counter,
+    failures: Counter,
 }
 
 impl Committer {
-    pub(super) fn new(group: Arc<dyn GroupConsumer>) -> Arc<Self> {
-        Arc::new(Self { group, noted: Mutex::default() })
+    /// Commits for `group`; counted as those of `inbox`.
+    pub(super) fn new(group: Arc<dyn GroupConsumer>, metrics: &Metrics, inbox: &TopicLabel) -> Arc<Self> {
+        Arc::new(Self {
+            group,
+            noted: Mutex::default(),
+            commits: metrics.commits.get_or_create_owned(inbox),
+            failures: metrics.commit_failures.get_or_create_owned(inbox),
+        })
     }
 
     /// `offset` is to be committed for a partition some time soon.
@@ -39,7 +49,9 @@ impl Committer {
             offset: *offset,
             metadata: String::new(),
         };
-        match self.group.commit(noted.iter().map(offset_of).collect()).await {
+        let committed = self.group.commit(noted.iter().map(offset_of).collect()).await;
+        if committed.is_ok() { &self.commits } else { &self.failures }.inc();
+        match committed {
             Ok(()) => {}
             Err(CommitError::Retry(reason)) => {
                 tracing::warn!(reason, "the position will be committed later");

@@ -1,6 +1,6 @@
 //! What a stateful processor runs.
 
-use starling_engine::coordinator::{Changes, Coordinator, Counters, Effect, Event, Load};
+use starling_engine::coordinator::{Changes, Coordinator, Counters, Effect, Event, Load, Milestone};
 use starling_protocol::Timestamp;
 use starling_protocol::state::{Entity, EntityKey};
 
@@ -10,6 +10,11 @@ use starling_protocol::state::{Entity, EntityKey};
 pub trait Machine: Send + 'static {
     /// One event at a time; what follows is returned in order.
     fn step(&mut self, now: Timestamp, event: Event) -> Vec<Effect>;
+
+    /// What the last step brought to its end.
+    fn take_milestones(&mut self) -> Vec<Milestone> {
+        Vec::new()
+    }
 
     /// What differs from the last call.
     fn take_changes(&mut self) -> Changes;
@@ -33,6 +38,10 @@ pub trait Machine: Send + 'static {
 impl Machine for Coordinator {
     fn step(&mut self, now: Timestamp, event: Event) -> Vec<Effect> {
         Coordinator::step(self, now, event)
+    }
+
+    fn take_milestones(&mut self) -> Vec<Milestone> {
+        Coordinator::take_milestones(self)
     }
 
     fn take_changes(&mut self) -> Changes {

@@ -11,6 +11,7 @@
 //!
 //! Whether an append counts is judged by [`starling_engine::statelog`], never by what the group says.
 
+mod collector;
 mod committer;
 mod encode;
 mod failure;

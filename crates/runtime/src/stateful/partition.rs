@@ -11,7 +11,10 @@ use super::{
     report::{PartitionPhase, Reporter, count},
     takeover::take_over,
 };
-use crate::{clock::Clock, metrics::Metrics};
+use crate::{
+    clock::Clock,
+    metrics::{Hops, Metrics},
+};
 use starling_bus::{Bus, PartitionId};
 use starling_engine::coordinator::FleetView;
 use std::{sync::Arc, time::Duration};
@@ -26,6 +29,8 @@ pub(super) struct Shared<M> {
     pub(super) encoder: Arc<Encoder>,
     pub(super) clock: Clock,
     pub(super) metrics: Arc<Metrics>,
+    /// Of the inbox.
+    pub(super) hops: Hops,
     pub(super) fleet: watch::Receiver<FleetView>,
     pub(super) make: Arc<dyn Fn(i32) -> M + Send + Sync>,
     pub(super) options: StatefulOptions,

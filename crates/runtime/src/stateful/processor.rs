@@ -12,7 +12,7 @@ use super::{
 use crate::{
     clock::Clock,
     health::{Health, Pulse},
-    metrics::Metrics,
+    metrics::{Hops, Metrics, TopicLabel},
     node::Node,
     router::Router,
     telemetry::Spans,
@@ -138,20 +138,22 @@ impl<M: Machine> StatefulProcessor<M> {
                 queue_records: options.queue_records,
             })
             .await?;
-        let reporter = Reporter::new(&metrics);
+        let reporter = Reporter::new(&metrics, partitions);
+        let inbox = TopicLabel { topic: inbox_topic.clone() };
         let shared = Shared {
             inboxes: Feed::open(bus.as_ref(), bounds).await?,
             logs: Feed::open(bus.as_ref(), bounds).await?,
             encoder: Arc::new(Encoder { codec, router, spans, max_record: options.max_record }),
             bus,
             clock,
+            hops: Hops::of(&metrics, &inbox_topic),
+            committer: Committer::new(group.clone(), &metrics, &inbox),
             metrics,
             fleet,
             make,
             inbox_topic: inbox_topic.into(),
             state_topic: state_topic.into(),
             partitions,
-            committer: Committer::new(group.clone()),
             reporter: Arc::new(reporter),
             options,
         };

@@ -1,5 +1,6 @@
 //! What a stateful processor tells about itself.
 
+use super::collector::LoadCollector;
 use crate::metrics::{KindLabel, Metrics};
 use prometheus_client::metrics::{counter::Counter, family::Family};
 use starling_engine::coordinator::{Counters, Load};
@@ -164,10 +165,15 @@ pub(super) struct Reporter {
 }
 
 impl Reporter {
-    pub(super) fn new(metrics: &Metrics) -> Self {
+    /// A reporter of a processor that owns some of `of` partitions.
+    pub(super) fn new(metrics: &Metrics, of: i32) -> Self {
+        let partitions = watch::Sender::new(BTreeMap::new());
+        let collector = LoadCollector { owned: partitions.subscribe(), of };
+        metrics.with_registry(|registry| registry.register_collector(Box::new(collector)));
+        metrics.expect_decisions();
         Self {
             counters: StatefulCounters::registered_with(metrics),
-            partitions: watch::Sender::new(BTreeMap::new()),
+            partitions,
             assigned: watch::Sender::new(false),
         }
     }

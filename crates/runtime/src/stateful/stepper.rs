@@ -12,7 +12,7 @@ use crate::{
     wire::reference,
 };
 use starling_bus::{InRecord, OutRecord};
-use starling_engine::coordinator::{Changes, Effect, Event};
+use starling_engine::coordinator::{Changes, Effect, Event, Milestone};
 use starling_engine::statelog::{Batch, Step, upper_bound};
 use starling_protocol::state::{Entity, EntityKey};
 use starling_protocol::{Envelope, EnvelopeId, Timestamp, topic::partition_of};
@@ -57,6 +57,8 @@ pub(super) struct Prepared {
     /// Seq of the refused effect that this deals with.
     pub(super) settles: Option<i64>,
     pub(super) dead_letters: usize,
+    /// Counted once the step is confirmed.
+    pub(super) milestones: Vec<Milestone>,
 }
 
 impl Prepared {
@@ -174,6 +176,7 @@ impl<M: Machine> Stepper<M> {
                 }
             }
             absorb(&mut prepared.step, self.machine.take_changes());
+            prepared.milestones.extend(self.machine.take_milestones());
         }
         Err(Failure::Unfit { offset: record.map(|record| record.offset), limit: self.encoder.max_record })
     }

@@ -9,6 +9,7 @@ mod fanout;
 mod forms;
 mod limits;
 mod memory;
+mod observability;
 mod quality;
 mod refused;
 mod secure;

@@ -85,9 +85,10 @@ impl<M: Machine> Live<'_, M> {
         count(&counters.decisions, 1);
         count(&counters.decision_bytes, bytes);
         let mut spans = Vec::new();
-        for Along { sends, notices, _span, received, dead_letters } in along {
+        for Along { sends, notices, _span, received, dead_letters, milestones } in along {
             spans.extend(sends);
             notices.into_iter().for_each(|notice| drop(self.shared.bus.send(notice)));
+            milestones.into_iter().for_each(|milestone| self.shared.metrics.reach(milestone));
             if dead_letters > 0 {
                 count(&counters.dead_letters, dead_letters);
                 let reason = ReasonLabel { reason: "refused".to_owned() };

@@ -16,7 +16,7 @@ use super::{
 use crate::telemetry::ActiveSpan;
 use futures::future::BoxFuture;
 use starling_bus::{Delivered, InRecord, OutRecord, PartitionId};
-use starling_engine::coordinator::{Counters, Event, FleetView};
+use starling_engine::coordinator::{Counters, Event, FleetView, Milestone};
 use starling_engine::statelog::{Batch, Owner};
 use starling_protocol::state::{SnapshotChunk, StateRecord};
 use std::{collections::VecDeque, time::Duration};
@@ -80,6 +80,7 @@ struct Along {
     _span: Option<ActiveSpan>, // ends with the confirmation
     received: Option<Instant>,
     dead_letters: usize,
+    milestones: Vec<Milestone>,
 }
 
 impl<'a, M: Machine> Live<'a, M> {
@@ -192,6 +193,7 @@ impl<'a, M: Machine> Live<'a, M> {
             return;
         }
         self.next_received = record.offset.saturating_add(1);
+        self.shared.hops.observe(record.timestamp, self.shared.clock.now());
         let decoded = self.shared.encoder.codec.decode(record.value());
         let bytes = size_of(&record);
         self.waiting_bytes += bytes;
@@ -284,17 +286,26 @@ impl<'a, M: Machine> Live<'a, M> {
         if prepared.is_vacuous() {
             return;
         }
-        let Prepared { step, sends, notices, span, received, settles, dead_letters } = prepared;
+        let Prepared { step, sends, notices, span, received, settles, dead_letters, milestones } = prepared;
         match batch.push(step) {
             Ok(()) => {
-                along.push(Along { sends, notices, _span: span, received, dead_letters });
+                along.push(Along { sends, notices, _span: span, received, dead_letters, milestones });
                 if let Some(seq) = settles {
                     self.owner.effect_done(seq); // this very decision deals with it
                 }
             }
             Err(step) => {
                 let step = *step;
-                self.carry = Some(Prepared { step, sends, notices, span, received, settles, dead_letters });
+                self.carry = Some(Prepared {
+                    step,
+                    sends,
+                    notices,
+                    span,
+                    received,
+                    settles,
+                    dead_letters,
+                    milestones,
+                });
             }
         }
     }
