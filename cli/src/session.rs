@@ -2,9 +2,9 @@
 
 use crate::{client::Client, exit::CliError};
 use starling_bus::Bus;
-use starling_protocol::TopicNames;
+use starling_protocol::{Codec, CodecLimits, Topic, TopicNames};
 use starling_runtime::{
-    Settings,
+    Schemas, Settings,
     process::{CommonFlags, Traffic, bus_from},
     telemetry::{self, Spans, TelemetryGuard},
 };
@@ -55,9 +55,37 @@ impl Session {
         Ok(bus_from(&self.settings, traffic)?)
     }
 
-    /// A publisher and follower on that bus.
+    /// A publisher and follower on a bus of this process's own.
     pub fn client(&self, bus: Arc<dyn Bus>) -> Client {
-        Client::new(bus, TopicNames::new(self.settings.topics.prefix.as_str()))
+        Client::new(bus, self.names())
+    }
+
+    /// A follower on the Kafka of the settings.
+    ///
+    /// # Errors
+    /// A client does not take a setting.
+    pub fn follower(&self) -> Result<Client, CliError> {
+        Ok(self.client(self.kafka(Traffic::OneByOne)?).with_schemas(self.schemas()?))
+    }
+
+    /// A publisher and follower on the Kafka of the settings.
+    ///
+    /// # Errors
+    /// As for [`Session::follower`]; the schema registry, if there is one, does not answer or refuses.
+    pub async fn publisher(&self) -> Result<Client, CliError> {
+        let topics = [Topic::Intents, Topic::Coordinator].map(|topic| self.names().name(&topic));
+        let schemas = self.schemas()?.writing(&self.settings.registry, &topics).await?;
+        Ok(self.client(self.kafka(Traffic::OneByOne)?).with_schemas(schemas))
+    }
+
+    fn schemas(&self) -> Result<Schemas, CliError> {
+        let max_schemas = self.settings.registry.cache;
+        let codec = Codec::new(CodecLimits { max_schemas, ..CodecLimits::default() });
+        Ok(Schemas::reading(&self.settings.registry, codec)?)
+    }
+
+    fn names(&self) -> TopicNames {
+        TopicNames::new(self.settings.topics.prefix.as_str())
     }
 
     /// Starts spans.

@@ -10,6 +10,7 @@ use crate::{
     metrics::{ReasonLabel, TopicMetrics},
     node::Node,
     outbox::{Outbox, ScopeGuard},
+    registry::Unreadable,
     router::{attempt_of, task_of},
     telemetry::{ActiveSpan, Processed, TraceContext},
     wire,
@@ -87,18 +88,21 @@ impl Runner {
         }
         match &self.work {
             Work::Records(handler) => self.run_record(handler.as_ref(), job, slot).await,
-            Work::Envelopes(handler) => match self.node.codec.decode::<Envelope>(job.record.value()) {
+            Work::Envelopes(handler) => match self.node.schemas.read::<Envelope>(job.record.value()).await {
                 Ok(envelope) => self.run_envelope(handler.as_ref(), envelope, job, slot).await,
-                Err(error) => {
+                Err(Unreadable::Never(why)) => {
                     drop(slot);
-                    let reason = Reason::new("undecodable", error.to_string());
-                    self.begin(job, None).bury(reason, None).await
+                    self.begin(job, None).bury(Reason::new("undecodable", why), None).await
                 }
+                Err(Unreadable::Later(why)) => self.begin(job, None).again(&why, false),
             },
         }
     }
 
     async fn run_record<S>(&self, handler: &dyn RecordHandler, job: Job, slot: S) -> End {
+        if let Err(why) = self.node.schemas.meet(job.record.value()).await {
+            return self.begin(job, None).again(&why, false);
+        }
         let record = job.record.clone();
         let running = self.begin(job, None);
         let cx = running.context(CancellationToken::new());

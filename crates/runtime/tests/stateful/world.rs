@@ -273,7 +273,7 @@ impl World {
     ) -> Result<StatefulProcessor<Counter>, StatefulError> {
         StatefulProcessor::join(StatefulParts {
             bus: self.bus.clone(),
-            codec: self.codec.clone(),
+            schemas: self.codec.clone().into(),
             router: Router::connect(self.bus.as_ref(), self.names.clone()).await.unwrap(),
             spans: Spans::off(),
             metrics: Arc::new(Metrics::new()),
