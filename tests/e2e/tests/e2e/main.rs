@@ -12,6 +12,7 @@ mod memory;
 mod observability;
 mod quality;
 mod refused;
+mod registry;
 mod secure;
 mod shutdown;
 mod takeover;
