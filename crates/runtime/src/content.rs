@@ -38,6 +38,9 @@ pub enum ContentError {
     /// The bus is in trouble; try again.
     #[error("the record cannot be read at present: {0}")]
     Retry(String),
+    /// Its schema cannot be had at present; try again, however often.
+    #[error("the record cannot be read yet: {0}")]
+    Wait(String),
 }
 
 type Place = (PartitionId, i64);
@@ -183,7 +186,7 @@ async fn decode(schemas: &Schemas, record: Result<InRecord, ReadError>) -> Resul
         let what = format!("{}@{}: {error}", record.at, record.offset);
         match error {
             Unreadable::Never(_) => ContentError::Mismatch(what),
-            Unreadable::Later(_) => ContentError::Retry(what),
+            Unreadable::Later(_) => ContentError::Wait(what),
         }
     })?;
     Ok(Loaded {

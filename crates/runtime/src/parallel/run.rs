@@ -23,6 +23,9 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
+/// A record that waits for others is looked at as rarely as one that has failed so often.
+const WAITING: u32 = 4;
+
 /// What handles the records of an inbox.
 pub(super) enum Work {
     Records(Arc<dyn RecordHandler>),
@@ -94,14 +97,14 @@ impl Runner {
                     drop(slot);
                     self.begin(job, None).bury(Reason::new("undecodable", why), None).await
                 }
-                Err(Unreadable::Later(why)) => self.begin(job, None).again(&why, false),
+                Err(Unreadable::Later(why)) => self.later(job, &why),
             },
         }
     }
 
     async fn run_record<S>(&self, handler: &dyn RecordHandler, job: Job, slot: S) -> End {
         if let Err(why) = self.node.schemas.meet(job.record.value()).await {
-            return self.begin(job, None).again(&why, false);
+            return self.later(job, &why);
         }
         let record = job.record.clone();
         let running = self.begin(job, None);
@@ -180,6 +183,14 @@ impl Runner {
         handled
     }
 
+    /// The record waits for something that others have to bring. Nothing is wrong with it, and nothing has
+    /// happened yet: no span, and no line in the log, which tells of the cause.
+    fn later(&self, job: Job, why: &str) -> End {
+        self.metrics.retried.inc();
+        tracing::debug!(at = %job.record.at, offset = job.record.offset, why, "the record waits");
+        End::Again { job, wait: self.config.backoff(WAITING) }
+    }
+
     fn begin(&self, job: Job, envelope: Option<&Envelope>) -> Running<'_> {
         let record = &job.record;
         let mut span = self.node.spans.process(Processed {
@@ -247,6 +258,10 @@ impl<'r> Running<'r> {
                     return Concluded::Ended(self.again(&why, true));
                 }
                 self.dead("tries", format!("handled {tries} times without success, at last: {why}"))
+            }
+            Stopped::Handler(HandleError::Wait(why)) => {
+                self.span.fail(&why);
+                Concluded::Ended(self.runner.later(self.job, &why))
             }
             Stopped::Handler(HandleError::DeadLetter(why)) => self.dead("handler", why),
             Stopped::Handler(HandleError::Fatal(why)) => {

@@ -58,6 +58,8 @@ struct Identified {
 struct Compatibility {
     is_compatible: bool,
     messages: Option<Vec<String>>,
+    /// Apicurio's word for it.
+    reason: Option<String>,
 }
 
 #[derive(Default, Deserialize)]
@@ -115,8 +117,8 @@ impl Client {
         match self.call::<Compatibility>(Method::POST, &path, Some(schema)).await {
             Ok(answer) if answer.is_compatible => Ok(None),
             Ok(answer) => {
-                let messages = answer.messages.unwrap_or_default().join("; ");
-                Ok(Some(match self.tidy(&messages) {
+                let messages = answer.messages.unwrap_or_default().into_iter().chain(answer.reason);
+                Ok(Some(match self.tidy(&messages.collect::<Vec<_>>().join("; ")) {
                     nothing if nothing.is_empty() => "it does not say why".to_owned(),
                     messages => messages,
                 }))

@@ -147,7 +147,10 @@ impl Lookups {
 
     fn nobody_to_ask(&self, id: i32) -> Unreadable {
         let what = format!("schema id {id} of a schema registry is unknown, and registry.url is empty");
-        let since = self.met.get_with(id, Instant::now);
+        let since = self.met.get_with(id, || {
+            tracing::warn!(id, "a record has a schema id and registry.url is empty: it waits");
+            Instant::now()
+        });
         if since.elapsed() < self.patience { Unreadable::Later(what) } else { Unreadable::Never(what) }
     }
 

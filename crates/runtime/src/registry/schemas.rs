@@ -145,7 +145,7 @@ impl Schemas {
                 Ok(record) => return Ok(record),
                 Err(Unreadable::Never(why)) => return Err(why),
                 Err(Unreadable::Later(why)) => {
-                    tracing::warn!(why, "waiting for a schema");
+                    tracing::debug!(why, "waiting for a schema"); // whoever asked has warned
                     sleep(wait).await;
                     wait = (wait * 2).min(LONGEST_WAIT);
                 }

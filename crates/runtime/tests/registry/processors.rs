@@ -115,7 +115,7 @@ async fn a_referenced_record_waits_for_its_schema() {
     };
     gate.shut();
     let now = node.content.get(&reference).await;
-    assert!(matches!(now, Err(ContentError::Retry(_))), "{now:?}");
+    assert!(matches!(now, Err(ContentError::Wait(_))), "{now:?}");
     gate.open();
     let read = until("it can be read", || async { node.content.get(&reference).await.ok() }).await;
     assert_eq!(*read, envelope);

@@ -2,7 +2,7 @@
 
 use crate::SOON;
 use anyhow::{Context, Result, ensure};
-use starling_e2e::{Plan, Proc, Scripted, Swarm, SwarmOptions};
+use starling_e2e::{Plan, Proc, Scripted, Swarm, SwarmOptions, eventually};
 use starling_protocol::{Codec, OutcomeStatus, Topic};
 use starling_runtime::{Schemas, Settings, settings::Sources};
 use std::time::{Duration, Instant};
@@ -46,12 +46,7 @@ async fn a_swarm_with_a_registry_writes_ids_and_is_switched_over_process_by_proc
     let (code, submitted) = swarm.cli(&["submit", "--id", "framed", "Count the birds"]).await?;
     ensure!(code == Some(0), "{}", submitted.last_lines());
     let old = swarm.workers.remove(0);
-    let inbox = || swarm.logs.topic(&Topic::Worker(None));
-    let began = Instant::now();
-    while inbox().await?.len() < 2 {
-        ensure!(began.elapsed() < SOON, "the tasks are not dispatched");
-        tokio::time::sleep(Duration::from_millis(50)).await; // polls a log
-    }
+    eventually("the old worker meets an id", SOON, || old.stderr().contains("registry.url is empty")).await;
     stop(old).await?;
     let _worker = swarm.spawn_ready("starling-worker").await?;
     stop(swarm.critics.remove(0)).await?;
