@@ -44,7 +44,7 @@ pub enum RegistryMode {
 /// Reads the section.
 pub(super) fn read(r: &mut Reader) -> RegistrySettings {
     let (url, login) = address(r);
-    let (user, password) = (r.optional("registry.user"), secret(r));
+    let (user, password) = (r.optional("registry.user"), r.secret_or_file("registry.password"));
     let (user, password) = match login {
         // What is set by its own name wins over what is in the address.
         Some((name, word)) if user.is_none() => (Some(name), password.or(word)),
@@ -105,20 +105,6 @@ fn percent_decoded(text: &str) -> String {
         rest = if byte.is_some() { after.get(2..).unwrap_or_default() } else { after };
     }
     String::from_utf8_lossy(&bytes).into_owned()
-}
-
-fn secret(r: &mut Reader) -> Option<String> {
-    let password = r.secret("registry.password");
-    let Some(path) = r.optional("registry.password_file") else { return password };
-    match std::fs::read_to_string(&path) {
-        // A password that is set wins over the file.
-        Ok(text) => password.or_else(|| Some(text.trim().to_owned()).filter(|text| !text.is_empty())),
-        Err(error) => {
-            let found = format!("{path:?}: {error}");
-            r.complain("registry.password_file", "a readable file", &found, ORIGIN);
-            password
-        }
-    }
 }
 
 fn authorities(r: &mut Reader) -> Vec<Certificate> {
