@@ -4,18 +4,29 @@ use crate::{
     support::{
         self, contents, put,
         scripted::{Scripted, Worker, commits},
-        task, until,
+        task, title, until,
     },
     world::{Gate, Registry},
 };
+use async_trait::async_trait;
 use serde_json::json;
-use starling_bus::{MemoryBus, PartitionId};
+use starling_bus::{InRecord, MemoryBus, PartitionId};
 use starling_protocol::{
-    Codec, Envelope, Topic,
+    Codec, DecodeError, Envelope, Topic,
     codec::{RecordKind, schema_json},
 };
-use starling_runtime::{ContentError, Node, registry::subject_of, settings::Settings, telemetry::Spans};
-use std::sync::Arc;
+use starling_runtime::{
+    ContentError, HandleError, HandlerContext, Node, RecordHandler,
+    parallel::{ParallelConfig, ParallelProcessor},
+    registry::subject_of,
+    settings::Settings,
+    telemetry::Spans,
+};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+use tokio_util::sync::CancellationToken;
 
 const INBOX: Topic = Topic::Worker(None);
 
@@ -119,6 +130,57 @@ async fn a_referenced_record_waits_for_its_schema() {
     gate.open();
     let read = until("it can be read", || async { node.content.get(&reference).await.ok() }).await;
     assert_eq!(*read, envelope);
+}
+
+/// Decodes by itself, as the intake does.
+struct Decoding {
+    codec: Codec,
+    decoded: Mutex<Vec<Result<String, DecodeError>>>,
+}
+
+#[async_trait]
+impl RecordHandler for Decoding {
+    async fn handle(&self, record: InRecord, _: &HandlerContext) -> Result<(), HandleError> {
+        let decoded = self.codec.decode::<Envelope>(record.value()).map(|envelope| title(&envelope));
+        self.decoded.lock().unwrap().push(decoded);
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_handler_that_decodes_by_itself_gets_the_record_with_its_schema() {
+    let Some(registry) = Registry::real().await else { return };
+    let (gate, prefix, bus, node) = gated(&registry).await;
+    let at = PartitionId::new(format!("{prefix}.worker"), 0);
+    let value = foreign(&registry, &task("i", "reply:foreign")).await;
+    support::write(&bus, at.clone(), None, &[], &value).await;
+    support::write(&bus, at.clone(), None, &[], &Codec::default().encode(&task("i", "known")).unwrap()).await;
+    let handler = Arc::new(Decoding { codec: node.codec.clone(), decoded: Mutex::default() });
+    gate.shut();
+    let mut config = ParallelConfig::new(&node.settings, INBOX, "worker", 8);
+    config.backoff_max = Duration::from_millis(5);
+    let processor = ParallelProcessor::records(config, node.clone(), handler.clone());
+    let stop = CancellationToken::new();
+    let ended = tokio::spawn(processor.run(stop.clone()));
+    until("the known one is handled", || async {
+        (*handler.decoded.lock().unwrap() == [Ok("known".into())]).then_some(())
+    })
+    .await;
+    gate.open();
+    until("the foreign one is handled", || async {
+        (handler.decoded.lock().unwrap().last() == Some(&Ok("reply:foreign".into()))).then_some(())
+    })
+    .await;
+    // What nobody will ever know is the handler's to refuse.
+    support::write(&bus, at, None, &[], &[0, 0x7f, 0xff, 0xff, 0xff, 1]).await;
+    until("the unknown one is handled", || async {
+        let last = handler.decoded.lock().unwrap().last().cloned();
+        (last == Some(Err(DecodeError::UnknownSchemaId { id: i32::MAX }))).then_some(())
+    })
+    .await;
+    commits_under(&bus, &prefix, 3).await;
+    stop.cancel();
+    ended.await.unwrap().unwrap();
 }
 
 /// Other processes have a registry already, this one will be told of it when it is restarted.
