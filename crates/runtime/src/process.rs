@@ -236,9 +236,7 @@ async fn connect(settings: &Arc<Settings>, bus: Arc<dyn Bus>, parts: NodeParts) 
         match Node::connect(settings.clone(), bus.clone(), parts.clone()).await {
             Err(NodeError::Bus(
                 BusError::Unreachable { .. } | BusError::Retry(_) | BusError::NoSuchTopic { .. },
-            ))
-                if Instant::now() + KNOCK < give_up =>
-            {
+            )) if Instant::now() + KNOCK < give_up => {
                 tokio::select! {
                     () = sleep(KNOCK) => {}
                     () = parts.shutdown.cancelled() => {
