@@ -2,6 +2,7 @@
 
 mod cancel;
 mod dev;
+mod doctor;
 mod follow;
 mod health;
 mod result;
@@ -14,7 +15,7 @@ use crate::{
     args::{Cli, Command, TopicsCommand},
     bench,
     exit::CliError,
-    session::Session,
+    session::{Log, Session},
 };
 use std::process::ExitCode;
 
@@ -23,7 +24,7 @@ use std::process::ExitCode;
 /// # Errors
 /// See [`CliError`].
 pub async fn run(cli: Cli) -> Result<ExitCode, CliError> {
-    let session = Session::open(&cli.settings)?;
+    let session = Session::open(&cli.settings, Log::AsSet)?;
     match cli.command {
         Command::Run(args) => run::run(&session, args).await,
         Command::Submit(args) => submit::submit(&session, args).await,
@@ -32,6 +33,7 @@ pub async fn run(cli: Cli) -> Result<ExitCode, CliError> {
         Command::Cancel(args) => cancel::cancel(&session, args).await,
         Command::Topics { command: TopicsCommand::Create } => topics::create(&session).await,
         Command::Health(args) => health::health(&cli.settings, args).await,
+        Command::Doctor(args) => doctor::doctor(&session, args).await,
         Command::Dev(args) => dev::dev(&session, args).await,
         Command::Bench { command } => bench::run(&session, command).await,
     }

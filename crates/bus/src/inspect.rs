@@ -1,6 +1,6 @@
 //! What an operator wants to know of a cluster. Nothing of it is needed to work, nothing of it has an effect.
 
-use crate::{BusError, PartitionId};
+use crate::{BusError, PartitionId, Watermarks};
 use async_trait::async_trait;
 use std::collections::BTreeMap;
 
@@ -27,22 +27,18 @@ pub trait Inspector: Send + Sync {
     /// No broker answers, or it must not be seen.
     async fn group(&self, name: &str) -> Result<Option<GroupDescription>, BusError>;
 
-    /// The offsets that the next records of these partitions will have, in the order asked for; `None` for one
-    /// that does not tell now.
+    /// The first and the next offset of these partitions, in the order asked for; `None` for one that does not
+    /// tell now.
     ///
     /// # Errors
     /// A topic is missing, no broker answers, or they must not be seen.
-    async fn ends(&self, partitions: &[PartitionId]) -> Result<Vec<Option<i64>>, BusError>;
+    async fn watermarks(&self, partitions: &[PartitionId]) -> Result<Vec<Option<Watermarks>>, BusError>;
 
     /// The offsets that a group has committed for these partitions, in the order asked for.
     ///
     /// # Errors
     /// No broker answers, or they must not be seen.
-    async fn committed(
-        &self,
-        group: &str,
-        partitions: &[PartitionId],
-    ) -> Result<Vec<Option<i64>>, BusError>;
+    async fn committed(&self, group: &str, partitions: &[PartitionId]) -> Result<Vec<Option<i64>>, BusError>;
 }
 
 /// A cluster.

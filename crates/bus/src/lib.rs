@@ -12,8 +12,8 @@ mod record;
 
 pub use error::{BusError, CommitError, ReadError, SendError};
 pub use inspect::{
-    BrokerDescription, ClusterDescription, GroupDescription, Inspector, MemberDescription, PartitionDescription,
-    TopicDescription,
+    BrokerDescription, ClusterDescription, GroupDescription, Inspector, MemberDescription,
+    PartitionDescription, TopicDescription,
 };
 pub use kafka::{
     GroupProtocol, KafkaBus, KafkaIdentity, KafkaLogin, KafkaOptions, KafkaSecurity, KafkaTls, SaslMechanism,

@@ -16,7 +16,8 @@ async fn models_are_listed_where_the_endpoint_has_a_list() {
     let url = raw_server(answer("200 OK", r#"{"data":[{"id":"small"},{"id":"large"}]}"#)).await;
     let listed = model(&url).models().await.unwrap();
     assert_eq!(listed, Some(vec!["small".to_owned(), "large".to_owned()]));
-    for (status, body) in [("404 Not Found", "nothing"), ("405 Method Not Allowed", ""), ("200 OK", "hello")] {
+    for (status, body) in [("404 Not Found", "nothing"), ("405 Method Not Allowed", ""), ("200 OK", "hello")]
+    {
         let url = raw_server(answer(status, body)).await;
         assert_eq!(model(&url).models().await.unwrap(), None, "{status}");
     }

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     BrokerDescription, BusError, ClusterDescription, GroupDescription, Inspector, MemberDescription,
-    PartitionDescription, PartitionId, TopicDescription,
+    PartitionDescription, PartitionId, TopicDescription, Watermarks,
 };
 use async_trait::async_trait;
 use rdkafka::{
@@ -157,16 +157,12 @@ impl Inspector for KafkaInspector {
         self.blocking(move |inner| inner.group(&name)).await
     }
 
-    async fn ends(&self, partitions: &[PartitionId]) -> Result<Vec<Option<i64>>, BusError> {
+    async fn watermarks(&self, partitions: &[PartitionId]) -> Result<Vec<Option<Watermarks>>, BusError> {
         let partitions = partitions.to_vec();
-        self.blocking(move |inner| inner.ends(&partitions)).await
+        self.blocking(move |inner| inner.watermarks(&partitions)).await
     }
 
-    async fn committed(
-        &self,
-        group: &str,
-        partitions: &[PartitionId],
-    ) -> Result<Vec<Option<i64>>, BusError> {
+    async fn committed(&self, group: &str, partitions: &[PartitionId]) -> Result<Vec<Option<i64>>, BusError> {
         let (group, partitions) = (group.to_owned(), partitions.to_vec());
         self.blocking(move |inner| inner.committed(&group, &partitions)).await
     }
@@ -200,7 +196,11 @@ impl Inner {
             })
             .collect();
         brokers.sort_unstable_by_key(|broker| broker.id);
-        Ok(ClusterDescription { id: clients.metadata.client().fetch_cluster_id(patience), brokers, protocol: None })
+        Ok(ClusterDescription {
+            id: clients.metadata.client().fetch_cluster_id(patience),
+            brokers,
+            protocol: None,
+        })
     }
 
     fn topics(&self, names: &[String]) -> Result<Vec<Result<TopicDescription, BusError>>, BusError> {
@@ -208,11 +208,7 @@ impl Inner {
         names.iter().map(|name| self.topic(&clients, name)).collect()
     }
 
-    fn topic(
-        &self,
-        clients: &Clients,
-        name: &str,
-    ) -> Result<Result<TopicDescription, BusError>, BusError> {
+    fn topic(&self, clients: &Clients, name: &str) -> Result<Result<TopicDescription, BusError>, BusError> {
         let metadata = clients.metadata.fetch_metadata(Some(name), self.options.request_timeout);
         let metadata = metadata.map_err(|error| self.failed(&error))?;
         let found = metadata.topics().iter().find(|found| found.name() == name);
@@ -257,32 +253,41 @@ impl Inner {
         Ok(Some(GroupDescription { state: group.state().to_owned(), members: members.collect() }))
     }
 
-    fn ends(&self, partitions: &[PartitionId]) -> Result<Vec<Option<i64>>, BusError> {
+    fn watermarks(&self, partitions: &[PartitionId]) -> Result<Vec<Option<Watermarks>>, BusError> {
         if partitions.is_empty() {
             return Ok(Vec::new());
         }
+        let (low, high) =
+            (self.offsets_at(partitions, Offset::Beginning)?, self.offsets_at(partitions, Offset::End)?);
+        Ok(low.into_iter().zip(high).map(|(low, high)| Some(Watermarks { low: low?, high: high? })).collect())
+    }
+
+    /// Where the beginning or the end of each partition is. It is asked of all leaders at once.
+    fn offsets_at(&self, partitions: &[PartitionId], which: Offset) -> Result<Vec<Option<i64>>, BusError> {
         let clients = self.clients()?;
-        let asked = self.list_at(partitions, Offset::End)?;
-        let told = clients.metadata.offsets_for_times(asked, self.options.request_timeout);
-        let told = told.map_err(|error| match code_of(&error) {
+        let mut asked = TopicPartitionList::with_capacity(partitions.len());
+        for at in partitions {
+            let added = asked.add_partition_offset(&at.topic, at.partition, which);
+            added.map_err(|error| self.failed(&error))?;
+        }
+        let failed = |error: &KafkaError| match code_of(error) {
             Some(Code::UnknownPartition | Code::UnknownTopic | Code::UnknownTopicOrPartition) => {
                 BusError::NoSuchTopic { topic: topics_of(partitions) }
             }
-            _ => self.failed(&error),
-        })?;
-        // The client answers for each partition by itself.
-        if let Some(error) = told.elements().iter().find_map(|element| element.error().err()) {
-            return match code_of(&error) {
-                Some(Code::UnknownPartition | Code::UnknownTopic | Code::UnknownTopicOrPartition) => {
-                    Err(BusError::NoSuchTopic { topic: topics_of(partitions) })
-                }
-                Some(Code::LeaderNotAvailable | Code::NotLeaderForPartition | Code::OperationTimedOut) => {
-                    Ok(offsets_in(&told, partitions))
-                }
-                _ => Err(self.failed(&error)),
-            };
+            _ => self.failed(error),
+        };
+        let told = clients.metadata.offsets_for_times(asked, self.options.request_timeout);
+        let told = told.map_err(|error| failed(&error))?;
+        let wrong = told.elements().iter().find_map(|element| element.error().err());
+        match wrong.as_ref().map(|error| (code_of(error), error)) {
+            // Those of the other partitions are known all the same.
+            None
+            | Some((
+                Some(Code::LeaderNotAvailable | Code::NotLeaderForPartition | Code::OperationTimedOut),
+                _,
+            )) => Ok(offsets_in(&told, partitions)),
+            Some((_, error)) => Err(failed(error)),
         }
-        Ok(offsets_in(&told, partitions))
     }
 
     fn committed(&self, group: &str, partitions: &[PartitionId]) -> Result<Vec<Option<i64>>, BusError> {
@@ -306,15 +311,6 @@ impl Inner {
         }
         kept.insert(group.to_owned(), client.clone());
         Ok(client)
-    }
-
-    fn list_at(&self, partitions: &[PartitionId], offset: Offset) -> Result<TopicPartitionList, BusError> {
-        let mut list = TopicPartitionList::with_capacity(partitions.len());
-        for at in partitions {
-            let added = list.add_partition_offset(&at.topic, at.partition, offset);
-            added.map_err(|error| self.failed(&error))?;
-        }
-        Ok(list)
     }
 
     fn failed(&self, error: &KafkaError) -> BusError {

@@ -3,7 +3,7 @@
 use super::core::{Core, Shared};
 use crate::{
     BrokerDescription, BusError, ClusterDescription, GroupDescription, Inspector, MemberDescription,
-    PartitionDescription, PartitionId, TopicDescription,
+    PartitionDescription, PartitionId, TopicDescription, Watermarks,
 };
 use async_trait::async_trait;
 use std::sync::Arc;
@@ -39,21 +39,17 @@ impl Inspector for MemoryInspector {
         }))
     }
 
-    async fn ends(&self, partitions: &[PartitionId]) -> Result<Vec<Option<i64>>, BusError> {
+    async fn watermarks(&self, partitions: &[PartitionId]) -> Result<Vec<Option<Watermarks>>, BusError> {
         let core = self.0.lock();
-        let end = |at: &PartitionId| match core.log(at) {
-            Ok(log) => Ok(Some(log.next())),
+        let marks = |at: &PartitionId| match core.log(at) {
+            Ok(log) => Ok(Some(Watermarks { low: log.first(), high: log.next() })),
             Err(BusError::Refused(_)) => Err(BusError::NoSuchTopic { topic: at.topic.to_string() }),
             Err(error) => Err(error),
         };
-        partitions.iter().map(end).collect()
+        partitions.iter().map(marks).collect()
     }
 
-    async fn committed(
-        &self,
-        group: &str,
-        partitions: &[PartitionId],
-    ) -> Result<Vec<Option<i64>>, BusError> {
+    async fn committed(&self, group: &str, partitions: &[PartitionId]) -> Result<Vec<Option<i64>>, BusError> {
         let core = self.0.lock();
         let group = core.groups.get(group);
         Ok(partitions.iter().map(|at| Some(group?.committed.get(at)?.offset)).collect())
@@ -64,7 +60,8 @@ impl Core {
     fn describe_topic(&self, name: &str) -> Result<TopicDescription, BusError> {
         let missing = || BusError::NoSuchTopic { topic: name.to_owned() };
         let topic = self.topics.get(name).ok_or_else(missing)?;
-        let one = PartitionDescription { leader: Some(BROKER), replicas: vec![BROKER], in_sync: vec![BROKER] };
+        let one =
+            PartitionDescription { leader: Some(BROKER), replicas: vec![BROKER], in_sync: vec![BROKER] };
         let partitions = vec![one; topic.logs.len()];
         Ok(TopicDescription { name: name.to_owned(), partitions, settings: Ok(topic.settings.clone()) })
     }

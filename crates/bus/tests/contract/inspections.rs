@@ -75,9 +75,12 @@ pub(crate) async fn ends_and_commits_are_told_for_many_at_once(world: World) {
     world.fill(&at[1], 0..5).await;
     world.fill(&other, 0..2).await;
     let inspector = world.bus.inspector();
+    world.bus.trim(&at[1], 2).await.unwrap();
     let asked = [at[1].clone(), other, at[0].clone(), at[2].clone()];
-    assert_eq!(inspector.ends(&asked).await.unwrap(), [Some(5), Some(2), Some(0), Some(0)]);
-    assert!(inspector.ends(&[]).await.unwrap().is_empty());
+    let told = inspector.watermarks(&asked).await.unwrap();
+    let told: Vec<_> = told.into_iter().map(|marks| marks.map(|marks| (marks.low, marks.high))).collect();
+    assert_eq!(told, [Some((2, 5)), Some((0, 2)), Some((0, 0)), Some((0, 0))]);
+    assert!(inspector.watermarks(&[]).await.unwrap().is_empty());
 
     let config = world.group(&[&one]);
     assert_eq!(inspector.committed(&config.group, &at).await.unwrap(), [None, None, None]);
@@ -97,7 +100,7 @@ pub(crate) async fn ends_and_commits_are_told_for_many_at_once(world: World) {
 
     let missing: Arc<str> = format!("{one}.missing").into();
     let began = Instant::now();
-    let told = inspector.ends(&[PartitionId::new(missing, 0)]).await;
+    let told = inspector.watermarks(&[PartitionId::new(missing, 0)]).await;
     assert!(matches!(told, Err(BusError::NoSuchTopic { .. })), "{told:?}");
     assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
 }
