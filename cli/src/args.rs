@@ -37,6 +37,8 @@ pub enum Command {
     },
     /// Look whether everything that the swarm needs is there, and say what to do where it is not.
     Doctor(DoctorArgs),
+    /// Watch the swarm: services, lag, intents, failures, cost.
+    Top(TopArgs),
     /// Run all services in one process against a real broker.
     Dev(DevArgs),
     /// Ask a service on this machine whether it is ready: exit code 0 or 1. For health checks of containers.
@@ -166,6 +168,14 @@ pub struct DoctorArgs {
     /// Ask each model for one token, which may cost something.
     #[arg(long)]
     pub call_model: bool,
+}
+
+/// `starling top`.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct TopArgs {
+    /// Print the state once as plain text and leave; also what happens where there is no terminal.
+    #[arg(long)]
+    pub once: bool,
 }
 
 /// `starling dev`.

@@ -10,4 +10,5 @@ pub mod installation;
 pub mod report;
 pub mod session;
 pub mod swarm;
+pub mod top;
 pub mod view;

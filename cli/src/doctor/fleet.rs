@@ -34,7 +34,7 @@ pub(super) struct Fleet {
 }
 
 /// How long one must listen to have heard everybody, if each speaks at this interval.
-pub(super) fn long_enough(interval: Duration) -> Duration {
+pub(crate) fn long_enough(interval: Duration) -> Duration {
     (interval * 5 / 2).clamp(Duration::from_millis(1500), Duration::from_secs(10))
 }
 

@@ -13,6 +13,7 @@ mod rights;
 mod topics;
 
 pub use finding::{Finding, Report, Status};
+pub(crate) use fleet::long_enough;
 
 use crate::{
     installation::{InboxState, inboxes},

@@ -10,6 +10,7 @@ mod forms;
 mod limits;
 mod memory;
 mod observability;
+mod operator;
 mod quality;
 mod refused;
 mod registry;

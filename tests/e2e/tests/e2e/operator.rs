@@ -1,0 +1,184 @@
+//! What an operator asks: `starling doctor` and `starling top`.
+
+use crate::SOON;
+use anyhow::Result;
+use serde_json::Value;
+use starling_e2e::{Plan, Proc, Scripted, Swarm, SwarmOptions, brokers};
+use starling_protocol::OutcomeStatus;
+
+const CHECKS: [&str; 11] = [
+    "settings", "broker", "topics", "rights", "groups", "fleet", "versions", "clock", "model", "traces",
+    "health",
+];
+
+/// Every field of the contract, in its order; gives status, found and advice of a check.
+fn checked(report: &Value) -> impl Fn(&str) -> (String, String, String) {
+    let checks = report["checks"].as_array().expect("a list of checks").clone();
+    let text = |check: &Value, field: &str| check[field].as_str().expect(field).to_owned();
+    let names: Vec<String> = checks.iter().map(|check| text(check, "name")).collect();
+    assert_eq!(names, CHECKS, "{report}");
+    for check in &checks {
+        assert_eq!(check.as_object().map(serde_json::Map::len), Some(4), "{check}");
+        assert!(["ok", "warning", "fault"].contains(&text(check, "status").as_str()), "{check}");
+    }
+    assert_eq!(report.as_object().map(serde_json::Map::len), Some(2), "{report}");
+    assert!(report["status"].is_string(), "{report}");
+    move |name| {
+        let check = checks.iter().find(|check| check["name"] == name).expect(name);
+        (text(check, "status"), text(check, "found"), text(check, "advice"))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn doctor_finds_nothing_wrong_with_a_swarm_that_works() -> Result<()> {
+    let model = Scripted::new(Plan::independent(2));
+    let mut swarm = Swarm::start(SwarmOptions::new(model.options(), 2)).await?;
+    let id = swarm.submit("healthy", "Do it").await?;
+    assert_eq!(swarm.outcome(&id, SOON).await?.status, OutcomeStatus::Succeeded);
+
+    let (code, doctor) = swarm.cli(&["doctor", "--json", "--call-model"]).await?;
+    println!("{}", doctor.stdout());
+    assert_eq!(code, Some(0), "{}", doctor.last_lines());
+    let report: Value = serde_json::from_str(&doctor.stdout())?;
+    let check = checked(&report);
+    for name in CHECKS {
+        let (status, found, advice) = check(name);
+        assert_eq!((status.as_str(), advice.as_str()), ("ok", ""), "{name}: {found}");
+    }
+    assert_eq!(report["status"], "ok");
+    assert!(check("broker").1.contains(&brokers()?), "{report}");
+    assert!(check("topics").1.starts_with("13 topics with "), "{report}");
+    assert!(check("groups").1.contains("worker 2 reading, lag 0"), "{report}");
+    assert!(check("fleet").1.contains("2 worker; 0 of 8 worker slots busy"), "{report}");
+    assert!(!doctor.stdout().contains("OPENAI_API_KEY=") && !doctor.stdout().contains("\"test\""));
+
+    // Nobody works on tasks, and some wait: that is a fault.
+    swarm.workers.clear();
+    let id = swarm.submit("stuck", "Do it as well").await?;
+    let until = std::time::Instant::now() + SOON;
+    loop {
+        let (code, doctor) = swarm.cli(&["doctor"]).await?;
+        let line =
+            doctor.stdout().lines().find(|line| line.contains(" groups ")).unwrap_or_default().to_owned();
+        if code == Some(1) && line.starts_with("fault") && line.contains("nobody reads") {
+            assert!(line.contains("-> start starling-worker"), "{line}");
+            break;
+        }
+        assert!(std::time::Instant::now() < until, "{}", doctor.stdout());
+    }
+    swarm.client.cancel(&id, "test", "enough was seen").await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn doctor_names_topics_that_are_missing_or_too_small_and_the_command_that_helps() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let brokers = brokers()?;
+    let prefix = format!("t{:08x}", rand::random::<u32>());
+    let settings = |worker: i32, coordinator: i32, pools: &str| -> Vec<String> {
+        let mut all = vec![format!("topics.prefix={prefix}"), "model.offline=true".to_owned()];
+        all.push(format!("topics.partitions.worker={worker}"));
+        all.push(format!("topics.partitions.coordinator={coordinator}"));
+        all.push(format!("topics.pools={pools}"));
+        all.extend(
+            ["intents", "planner", "critic", "tool", "outcomes", "progress", "content", "dlq"]
+                .map(|topic| format!("topics.partitions.{topic}=1")),
+        );
+        all.into_iter().flat_map(|setting| ["--set".to_owned(), setting]).collect()
+    };
+    let run = |name: &str, args: &[&str], settings: Vec<String>| {
+        let args = args.iter().map(|arg| (*arg).to_owned()).chain(["--brokers".into(), brokers.clone()]);
+        let args: Vec<String> = args.chain(settings).collect();
+        Proc::start("starling", name, &args, &[], dir.path())
+    };
+    let mut create = run("create", &["topics", "create"], settings(2, 1, ""))?;
+    assert!(create.wait(SOON).await?.success(), "{}", create.last_lines());
+
+    let mut doctor = run("doctor", &["doctor", "--json"], settings(4, 2, "gpu"))?;
+    assert_eq!(doctor.wait(SOON).await?.code(), Some(1), "{}", doctor.last_lines());
+    let report: Value = serde_json::from_str(&doctor.stdout())?;
+    let (status, found, advice) = checked(&report)("topics");
+    assert_eq!((status.as_str(), report["status"].as_str()), ("fault", Some("fault")), "{report}");
+    for part in [
+        format!("missing: {prefix}.worker.gpu"),
+        format!("{prefix}.worker has 2 partitions, 4 are needed"),
+        format!("{prefix}.coordinator has 1 partitions, 2 are needed"),
+    ] {
+        assert!(found.contains(&part), "{part}: {report}");
+    }
+    for part in [
+        "starling topics create".to_owned(),
+        format!(
+            "kafka-topics.sh --bootstrap-server {brokers} --alter --topic {prefix}.worker --partitions 4"
+        ),
+        "set topics.partitions.coordinator=1".to_owned(),
+    ] {
+        assert!(advice.contains(&part), "{part}: {report}");
+    }
+    let mut doctor = run("lines", &["doctor"], settings(4, 1, ""))?;
+    assert_eq!(doctor.wait(SOON).await?.code(), Some(1), "{}", doctor.last_lines());
+    let lines = doctor.stdout();
+    let topics = lines.lines().find(|line| line.contains(" topics ")).unwrap_or_default();
+    assert!(topics.starts_with("fault ") && topics.contains(" -> kafka-topics.sh "), "{lines}");
+    assert_eq!(lines.lines().count(), CHECKS.len() + 1, "{lines}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn doctor_without_a_broker_exits_with_69_and_looks_at_the_rest() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    // A port that nothing listens on: it was free a moment ago.
+    let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    let address = format!("127.0.0.1:{port}");
+    let otlp = format!("telemetry.otlp_endpoint=http://{address}");
+    let args = ["doctor", "--json", "--brokers", &address, "--set", &otlp].map(str::to_owned);
+    let mut doctor = Proc::start("starling", "doctor", &args, &[], dir.path())?;
+    assert_eq!(doctor.wait(SOON).await?.code(), Some(69), "{}", doctor.last_lines());
+    let report: Value = serde_json::from_str(&doctor.stdout())?;
+    let check = checked(&report);
+    let (status, found, advice) = check("broker");
+    assert_eq!(status, "fault");
+    assert!(found.contains(&address) && advice.contains("scripts/kafka start"), "{report}");
+    assert_eq!(check("topics").0, "warning");
+    assert_eq!(check("settings").0, "ok");
+    assert!(check("model").1.contains("offline"), "{report}");
+    assert!(check("traces").1.contains("does not answer"), "{report}");
+    assert_eq!(check("health").0, "ok");
+
+    let args = ["top", "--once", "--brokers", &address].map(str::to_owned);
+    let mut top = Proc::start("starling", "top", &args, &[], dir.path())?;
+    assert_eq!(top.wait(SOON).await?.code(), Some(69), "{}", top.last_lines());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn top_shows_the_members_and_an_intent_that_has_ended() -> Result<()> {
+    let model = Scripted::new(Plan::independent(3));
+    let mut swarm = Swarm::start(SwarmOptions::new(model.options(), 1)).await?;
+    let id = swarm.submit("shown", "Do it").await?;
+    assert_eq!(swarm.outcome(&id, SOON).await?.status, OutcomeStatus::Succeeded);
+    swarm.publish(b"{\"goal\": 7}", &[]).await?; // no intent: its rejection is a failure to be shown
+
+    // Without a terminal it is the same with and without the flag.
+    for args in [&["top", "--once"][..], &["top"][..]] {
+        let (code, top) = swarm.cli(args).await?;
+        let text = top.stdout();
+        println!("{text}");
+        assert_eq!(code, Some(0), "{}", top.last_lines());
+        let row =
+            |start: &str| text.lines().find(|line| line.trim_start().starts_with(start)).unwrap_or("none");
+        let cells = |start: &str| row(start).split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        for role in ["intake", "coordinator", "planner", "critic", "worker"] {
+            assert!(text.lines().any(|line| line.trim_start().starts_with(role)), "{role}: {text}");
+        }
+        assert!(text.contains("worker-starling-worker-"), "{text}");
+        let shown = cells("shown");
+        assert_eq!((shown[1].as_str(), shown[2].as_str()), ("succeeded", "3/3"), "{text}");
+        assert!(text.lines().any(|line| line.contains("rejected")), "{text}");
+        let outcomes = cells("outcomes");
+        assert_eq!((outcomes[1].as_str(), outcomes[3].as_str()), ("2", "-"), "nobody reads outcomes: {text}");
+        assert_ne!(outcomes[2], "-", "the pace is known: {text}");
+        assert!(text.contains("2 ended, 1 succeeded"), "{text}");
+    }
+    Ok(())
+}
