@@ -105,17 +105,16 @@ pub fn draw(
     }
 }
 
+/// What must be seen on the narrowest screen comes first.
 fn heading<'s>(state: &'s State, view: &View, place: &str) -> Line<'s> {
-    let mut spans = vec![
-        Span::styled("starling", Style::new().add_modifier(Modifier::BOLD)),
-        Span::raw(format!(" {place}  {}", totals(state))),
-    ];
+    let mut spans = vec![Span::styled("starling", Style::new().add_modifier(Modifier::BOLD))];
     if view.paused {
-        spans.push(Span::styled("  PAUSED", Style::new().fg(Color::Yellow).add_modifier(Modifier::BOLD)));
+        spans.push(Span::styled(" PAUSED", Style::new().fg(Color::Yellow).add_modifier(Modifier::BOLD)));
     }
     if let Some(trouble) = &state.trouble {
-        spans.push(Span::styled(format!("  {trouble}"), Style::new().fg(Color::Red)));
+        spans.push(Span::styled(format!(" {trouble}"), Style::new().fg(Color::Red)));
     }
+    spans.push(Span::raw(format!(" {place}  {}", totals(state))));
     Line::from(spans)
 }
 

@@ -62,10 +62,10 @@ fn services(state: &State, names: &TopicNames, now: Timestamp) -> Pane {
         title: "Services",
         columns: vec![
             ("service", Constraint::Length(12)),
-            ("process", Constraint::Fill(2)),
+            ("process", Constraint::Fill(3)),
             ("pool", Constraint::Length(6)),
             ("busy", Constraint::Length(7)),
-            ("partitions", Constraint::Fill(1)),
+            ("partitions", Constraint::Fill(2)),
             ("version", Constraint::Length(8)),
             ("beat", Constraint::Length(7)),
         ],
