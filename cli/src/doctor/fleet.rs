@@ -1,12 +1,10 @@
 //! Who speaks: members, versions, clocks.
 
 use super::finding::{Finding, Remark};
-use crate::{
-    client::now,
-    installation::{FleetReader, HeardBeat, MemberKey, counted, member_of, role_of},
-};
+use crate::installation::{FleetReader, HeardBeat, MemberKey, counted, member_of, role_of};
 use starling_bus::{Bus, BusError};
 use starling_protocol::{TopicNames, fleet::FleetBeat};
+use starling_runtime::Clock;
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
@@ -40,13 +38,13 @@ pub(crate) fn long_enough(interval: Duration) -> Duration {
 
 /// Listens for a while. `broker_stamps` says that the time of records is the broker's.
 pub(super) async fn listen(bus: &dyn Bus, names: &TopicNames, within: Duration) -> Heard {
-    let mut heard = Heard::default();
+    let (mut heard, clock) = (Heard::default(), Clock::system());
     let until = Instant::now() + within;
     let listen = async {
         let reader = FleetReader::open(bus, names).await?;
         loop {
             let beat = reader.next().await?;
-            heard.beat(beat, now().0);
+            heard.beat(beat, clock.now().0);
         }
     };
     let ended: Result<Result<(), BusError>, _> = timeout_at(until, listen).await;

@@ -194,13 +194,15 @@ fn has_broker_time(topics: &[Result<TopicDescription, BusError>], name: &str) ->
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::args::SettingsArgs;
     use crate::session::Log;
     use starling_bus::{MemoryBus, MemoryOptions};
+    use starling_runtime::process::CommonFlags;
 
     fn session() -> Session {
-        let set = ["model.offline=true", "fleet.interval=50ms"].map(str::to_owned).to_vec();
-        Session::open(&SettingsArgs { set, ..SettingsArgs::default() }, Log::Silent).unwrap()
+        let set = [("model.offline", "true"), ("fleet.interval", "50ms")]
+            .map(|(path, value)| (path.to_owned(), value.to_owned()))
+            .to_vec();
+        Session::open(&CommonFlags { set, ..CommonFlags::default() }, Log::Silent).unwrap()
     }
 
     #[tokio::test]

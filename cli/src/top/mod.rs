@@ -9,12 +9,12 @@ pub use draw::{Asked, View, draw};
 pub use panes::{Pane, panes, plain};
 pub use state::{State, TopicFigures, Update};
 
-use crate::{client::now, doctor::long_enough, exit::CliError};
+use crate::{doctor::long_enough, exit::CliError};
 use ratatui::crossterm::event::{self, Event, KeyEvent};
 use source::{FOLLOWED, Source};
 use starling_bus::Bus;
-use starling_protocol::TopicNames;
-use starling_runtime::Settings;
+use starling_protocol::{Timestamp, TopicNames};
+use starling_runtime::{Clock, Settings};
 use std::{
     sync::{
         Arc,
@@ -89,7 +89,7 @@ pub async fn live(bus: Arc<dyn Bus>, settings: &Settings) -> Result<(), CliError
     let mut screen = Screen::open().map_err(failed)?;
     let mut state = State::default();
     // The picture that stands still while it is paused.
-    let mut frozen: Option<(State, starling_protocol::Timestamp)> = None;
+    let mut frozen: Option<(State, Timestamp)> = None;
     let mut view = View::default();
     let mut frames = interval(FRAME);
     frames.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -130,6 +130,10 @@ pub async fn live(bus: Arc<dyn Bus>, settings: &Settings) -> Result<(), CliError
             drawn.map_err(failed)?;
         }
     }
+}
+
+fn now() -> Timestamp {
+    Clock::system().now()
 }
 
 /// What the terminal tells.

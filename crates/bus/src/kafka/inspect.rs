@@ -2,9 +2,10 @@
 
 use super::{
     KafkaOptions,
-    context::Plain,
+    access::Access,
+    context::Attentive,
     convert::{committed_in, list_of},
-    errors::{bus_error, code_of},
+    errors::code_of,
 };
 use crate::{
     BrokerDescription, BusError, ClusterDescription, GroupDescription, Inspector, MemberDescription,
@@ -37,25 +38,28 @@ pub(super) struct KafkaInspector(Arc<Inner>);
 
 struct Inner {
     options: KafkaOptions,
+    access: Access,
+    /// Why no connection comes about.
+    trouble: Attentive,
     clients: Mutex<Option<Arc<Clients>>>,
     /// One for each group that was asked about: the client tells offsets only of the group that it is made for.
     offsets: Mutex<BTreeMap<String, Arc<Offsets>>>,
 }
 
 struct Clients {
-    metadata: BaseConsumer<Plain>,
-    admin: AdminClient<Plain>,
+    metadata: BaseConsumer<Attentive>,
+    admin: AdminClient<Attentive>,
 }
 
 /// Asks what one group has committed, without becoming its member.
 struct Offsets {
-    consumer: Option<BaseConsumer<Plain>>,
+    consumer: Option<BaseConsumer<Attentive>>,
     /// Whether the group's coordinator answered the last time.
     answered: AtomicBool,
 }
 
 impl Offsets {
-    fn new(consumer: BaseConsumer<Plain>) -> Self {
+    fn new(consumer: BaseConsumer<Attentive>) -> Self {
         Self { consumer: Some(consumer), answered: AtomicBool::new(false) }
     }
 
@@ -82,7 +86,13 @@ impl Drop for Offsets {
 
 impl KafkaInspector {
     pub(super) fn new(options: KafkaOptions) -> Self {
-        Self(Arc::new(Inner { options, clients: Mutex::default(), offsets: Mutex::default() }))
+        Self(Arc::new(Inner {
+            access: Access::of(&options),
+            options,
+            trouble: Attentive::default(),
+            clients: Mutex::default(),
+            offsets: Mutex::default(),
+        }))
     }
 
     /// librdkafka answers these on the calling thread.
@@ -103,7 +113,8 @@ impl KafkaInspector {
         let clients = self.0.clients()?;
         let within = Some(self.0.options.request_timeout);
         let options = AdminOptions::new().request_timeout(within).operation_timeout(within);
-        clients.admin.describe_configs(of, &options).await.map_err(|error| self.0.failed(&error))
+        let told = clients.admin.describe_configs(of, &options).await;
+        told.map_err(|error| self.0.failed(&error, "the right DescribeConfigs"))
     }
 }
 
@@ -143,7 +154,10 @@ impl Inspector for KafkaInspector {
                     }
                 }
                 // The client does not say of which topic it speaks.
-                Err(code) => refused = KafkaError::AdminOp(code).to_string(),
+                Err(code) => {
+                    refused =
+                        self.0.access.denied(&KafkaError::AdminOp(code), "the right DescribeConfigs on it");
+                }
             }
         }
         for topic in topics.iter_mut().flatten() {
@@ -176,9 +190,9 @@ impl Inner {
             return Ok(clients.clone());
         }
         let config = self.options.admin();
-        let failed = |error: KafkaError| self.failed(&error);
-        let metadata = config.create_with_context(Plain).map_err(failed)?;
-        let admin = AdminClient::from_config_and_context(&config, Plain).map_err(failed)?;
+        let failed = |error: KafkaError| self.access.error(&error, "more rights");
+        let metadata = config.create_with_context(self.trouble.clone()).map_err(failed)?;
+        let admin = AdminClient::from_config_and_context(&config, self.trouble.clone()).map_err(failed)?;
         Ok(clients.insert(Arc::new(Clients { metadata, admin })).clone())
     }
 
@@ -186,7 +200,7 @@ impl Inner {
         let clients = self.clients()?;
         let patience = self.options.request_timeout;
         let metadata = clients.metadata.fetch_metadata(None, patience);
-        let metadata = metadata.map_err(|error| self.failed(&error))?;
+        let metadata = metadata.map_err(|error| self.failed(&error, "the right Describe on the cluster"))?;
         let mut brokers: Vec<BrokerDescription> = metadata
             .brokers()
             .iter()
@@ -210,14 +224,14 @@ impl Inner {
 
     fn topic(&self, clients: &Clients, name: &str) -> Result<Result<TopicDescription, BusError>, BusError> {
         let metadata = clients.metadata.fetch_metadata(Some(name), self.options.request_timeout);
-        let metadata = metadata.map_err(|error| self.failed(&error))?;
+        let metadata = metadata.map_err(|error| self.failed(&error, &describe(&[name])))?;
         let found = metadata.topics().iter().find(|found| found.name() == name);
         let missing = || Err(BusError::NoSuchTopic { topic: name.to_owned() });
         let Some(found) = found else { return Ok(missing()) };
         match found.error().map(Code::from) {
             None | Some(Code::LeaderNotAvailable) => {}
             Some(Code::UnknownTopicOrPartition | Code::UnknownTopic) => return Ok(missing()),
-            Some(code) => return Ok(Err(self.failed(&KafkaError::MetadataFetch(code)))),
+            Some(code) => return Ok(Err(self.failed(&KafkaError::MetadataFetch(code), &describe(&[name])))),
         }
         let mut partitions: Vec<(i32, PartitionDescription)> = found
             .partitions()
@@ -240,7 +254,8 @@ impl Inner {
     fn group(&self, name: &str) -> Result<Option<GroupDescription>, BusError> {
         let clients = self.clients()?;
         let groups = clients.metadata.fetch_group_list(Some(name), self.options.request_timeout);
-        let groups = groups.map_err(|error| self.failed(&error))?;
+        let groups =
+            groups.map_err(|error| self.failed(&error, &format!("the right Describe on group {name}")))?;
         let Some(group) = groups.groups().iter().find(|group| group.name() == name) else { return Ok(None) };
         if group.members().is_empty() && matches!(group.state(), "" | "Dead") {
             return Ok(None);
@@ -268,13 +283,13 @@ impl Inner {
         let mut asked = TopicPartitionList::with_capacity(partitions.len());
         for at in partitions {
             let added = asked.add_partition_offset(&at.topic, at.partition, which);
-            added.map_err(|error| self.failed(&error))?;
+            added.map_err(|error| self.failed(&error, "more rights"))?;
         }
         let failed = |error: &KafkaError| match code_of(error) {
             Some(Code::UnknownPartition | Code::UnknownTopic | Code::UnknownTopicOrPartition) => {
-                BusError::NoSuchTopic { topic: topics_of(partitions) }
+                BusError::NoSuchTopic { topic: topics_of(partitions).join(" or ") }
             }
-            _ => self.failed(error),
+            _ => self.failed(error, &describe(&topics_of(partitions))),
         };
         let told = clients.metadata.offsets_for_times(asked, self.options.request_timeout);
         let told = told.map_err(|error| failed(&error))?;
@@ -294,9 +309,10 @@ impl Inner {
         if partitions.is_empty() {
             return Ok(Vec::new());
         }
-        let client = self.offsets_of(group).map_err(|error| self.failed(&error))?;
+        let client = self.offsets_of(group).map_err(|error| self.failed(&error, "more rights"))?;
         let told = client.committed(partitions, self.options.request_timeout);
-        let told = told.map_err(|error| self.failed(&error))?;
+        let rights = format!("the right Describe on group {group}, and {}", describe(&topics_of(partitions)));
+        let told = told.map_err(|error| self.failed(&error, &rights))?;
         Ok(partitions.iter().map(|at| committed_in(&told, at).map(|committed| committed.offset)).collect())
     }
 
@@ -305,7 +321,8 @@ impl Inner {
         if let Some(client) = kept.get(group) {
             return Ok(client.clone());
         }
-        let client = Arc::new(Offsets::new(self.options.offsets(group).create_with_context(Plain)?));
+        let client =
+            Arc::new(Offsets::new(self.options.offsets(group).create_with_context(self.trouble.clone())?));
         if kept.len() >= KEPT_GROUPS {
             kept.pop_first();
         }
@@ -313,9 +330,23 @@ impl Inner {
         Ok(client)
     }
 
-    fn failed(&self, error: &KafkaError) -> BusError {
-        bus_error(&self.options.brokers, error)
+    /// A failure that may be the consequence of something that the client tells elsewhere: to a client whose
+    /// password is wrong it only looks as if no broker answered.
+    fn failed(&self, error: &KafkaError, rights: &str) -> BusError {
+        if let Some(clients) = &*lock(&self.clients) {
+            while clients.metadata.poll(Duration::ZERO).is_some() {} // serves what it has to tell
+        }
+        match (self.access.error(error, rights), self.trouble.take()) {
+            (BusError::Unreachable { brokers, .. }, Some(reason)) => {
+                BusError::Refused(format!("no connection to {brokers}: {reason}"))
+            }
+            (error, _) => error,
+        }
     }
+}
+
+fn describe(topics: &[&str]) -> String {
+    format!("the right Describe on topic {}", topics.join(" and "))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -335,10 +366,11 @@ fn offsets_in(list: &TopicPartitionList, partitions: &[PartitionId]) -> Vec<Opti
     partitions.iter().map(found).collect()
 }
 
-fn topics_of(partitions: &[PartitionId]) -> String {
+fn topics_of(partitions: &[PartitionId]) -> Vec<&str> {
     let mut names: Vec<&str> = partitions.iter().map(|at| &*at.topic).collect();
+    names.sort_unstable();
     names.dedup();
-    names.join(" or ")
+    names
 }
 
 /// The partitions in an assignment as members of classic groups write it: a version, then for each topic its
