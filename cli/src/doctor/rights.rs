@@ -6,13 +6,24 @@ use starling_bus::{BusError, TopicDescription};
 
 pub(super) const NAME: &str = "rights";
 
-/// Something that was tried, and whether the broker let it be.
+/// Something that was tried.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Tried {
     /// Such as `describe group starling.worker`.
     pub(super) what: String,
-    /// Why not.
-    pub(super) refused: Option<String>,
+    /// What came of it.
+    pub(super) answer: Answer,
+}
+
+/// What the broker said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// It did it.
+    Allowed,
+    /// It does not want to, for this reason.
+    Refused(String),
+    /// Something else was in the way.
+    Unknown,
 }
 
 /// What the other checks have tried.
@@ -28,7 +39,7 @@ pub(super) fn tried(
         all.push(one(format!("describe topic {name}"), topic.as_ref().err()));
         if let Ok(TopicDescription { settings: Err(reason), .. }) = topic {
             let what = format!("describe the configs of topic {name}");
-            all.push(Tried { what, refused: Some(reason.clone()) });
+            all.push(Tried { what, answer: Answer::Refused(reason.clone()) });
         }
     }
     for state in inboxes {
@@ -41,22 +52,36 @@ pub(super) fn tried(
 }
 
 fn one(what: String, error: Option<&BusError>) -> Tried {
-    // Other errors are no matter of rights, and other checks tell them.
-    let refused = match error {
-        Some(BusError::Refused(reason)) => Some(reason.clone()),
-        _ => None,
+    let answer = match error {
+        None => Answer::Allowed,
+        Some(BusError::Refused(reason)) => Answer::Refused(reason.clone()),
+        // No matter of rights, and other checks tell it.
+        Some(_) => Answer::Unknown,
     };
-    Tried { what, refused }
+    Tried { what, answer }
 }
 
 pub(super) fn judge(tried: &[Tried]) -> Finding {
-    let refused = tried.iter().filter_map(|tried| Some((&tried.what, tried.refused.as_ref()?)));
-    let remarks = refused.map(|(what, reason)| {
-        Remark::fault(format!("may not {what}: {reason}"), format!("grant this user the right to {what}"))
-    });
+    let mut remarks = Vec::new();
+    let mut untried = Vec::new();
+    for Tried { what, answer } in tried {
+        match answer {
+            Answer::Allowed => {}
+            Answer::Refused(reason) => remarks.push(Remark::fault(
+                format!("may not {what}: {reason}"),
+                format!("grant this user the right to {what}"),
+            )),
+            Answer::Unknown => untried.push(what),
+        }
+    }
+    if let Some(first) = untried.first() {
+        let more = untried.len() - 1;
+        let others = if more == 0 { String::new() } else { format!(", and {more} more") };
+        remarks.push(Remark::warning(format!("could not be tried: {first}{others}"), ""));
+    }
     let well =
         "topics, their configs, groups and commits may be seen and the fleet read; writing is not tried";
-    Finding::from_remarks(NAME, well, remarks.collect())
+    Finding::from_remarks(NAME, well, remarks)
 }
 
 #[cfg(test)]
@@ -69,10 +94,13 @@ mod tests {
         let allowed = one("describe topic a".into(), None);
         let missing = one("describe topic b".into(), Some(&BusError::NoSuchTopic { topic: "b".into() }));
         let denied = one("describe group g".into(), Some(&BusError::Refused("denied".into())));
-        assert_eq!(judge(&[allowed.clone(), missing.clone()]).status, Status::Ok);
+        assert_eq!(judge(std::slice::from_ref(&allowed)).status, Status::Ok);
+        let finding = judge(&[allowed.clone(), missing.clone(), missing.clone()]);
+        assert_eq!(finding.status, Status::Warning);
+        assert_eq!(finding.found, "could not be tried: describe topic b, and 1 more");
         let finding = judge(&[allowed, missing, denied]);
         assert_eq!(finding.status, Status::Fault);
-        assert_eq!(finding.found, "may not describe group g: denied");
+        assert_eq!(finding.found, "may not describe group g: denied; could not be tried: describe topic b");
         assert_eq!(finding.advice, "grant this user the right to describe group g");
     }
 
@@ -83,7 +111,7 @@ mod tests {
         let topics = [Ok(hidden), Err(BusError::Refused("denied".into()))];
         let refused: Vec<String> = tried(&topics, &names, &[], None, "t.fleet")
             .into_iter()
-            .filter(|tried| tried.refused.is_some())
+            .filter(|tried| matches!(tried.answer, Answer::Refused(_)))
             .map(|tried| tried.what)
             .collect();
         assert_eq!(refused, ["describe the configs of topic t.a", "describe topic t.b"]);

@@ -26,7 +26,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 use tokio::task::spawn_blocking;
 
@@ -277,7 +277,8 @@ impl Inner {
         Ok(low.into_iter().zip(high).map(|(low, high)| Some(Watermarks { low: low?, high: high? })).collect())
     }
 
-    /// Where the beginning or the end of each partition is. It is asked of all leaders at once.
+    /// Where the beginning or the end of each partition is, once all have leaders: for a moment after a topic was
+    /// made, or leaders have changed, they do not. It is asked of all leaders at once.
     fn offsets_at(&self, partitions: &[PartitionId], which: Offset) -> Result<Vec<Option<i64>>, BusError> {
         let clients = self.clients()?;
         let mut asked = TopicPartitionList::with_capacity(partitions.len());
@@ -285,23 +286,34 @@ impl Inner {
             let added = asked.add_partition_offset(&at.topic, at.partition, which);
             added.map_err(|error| self.failed(&error, "more rights"))?;
         }
-        let failed = |error: &KafkaError| match code_of(error) {
-            Some(Code::UnknownPartition | Code::UnknownTopic | Code::UnknownTopicOrPartition) => {
-                BusError::NoSuchTopic { topic: topics_of(partitions).join(" or ") }
+        let topics = topics_of(partitions);
+        let deadline = Instant::now() + self.options.request_timeout;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let told = clients.metadata.offsets_for_times(asked.clone(), left);
+            let error = match &told {
+                Ok(told) => told.elements().iter().find_map(|element| element.error().err()),
+                Err(error) => Some(error.clone()),
+            };
+            let Some(error) = error else { return Ok(offsets_in(&told.unwrap_or_default(), partitions)) };
+            match (code_of(&error), told) {
+                (Some(Code::LeaderNotAvailable | Code::NotLeaderForPartition), _) if !left.is_zero() => {
+                    // The client must be told to look for the leaders anew.
+                    for topic in &topics {
+                        let _ = clients.metadata.fetch_metadata(Some(topic), left);
+                    }
+                    thread::sleep(Duration::from_millis(20));
+                }
+                // Those of the other partitions are known all the same.
+                (
+                    Some(Code::LeaderNotAvailable | Code::NotLeaderForPartition | Code::OperationTimedOut),
+                    Ok(told),
+                ) => return Ok(offsets_in(&told, partitions)),
+                (Some(Code::UnknownPartition | Code::UnknownTopic | Code::UnknownTopicOrPartition), _) => {
+                    return Err(BusError::NoSuchTopic { topic: topics.join(" or ") });
+                }
+                _ => return Err(self.failed(&error, &describe(&topics))),
             }
-            _ => self.failed(error, &describe(&topics_of(partitions))),
-        };
-        let told = clients.metadata.offsets_for_times(asked, self.options.request_timeout);
-        let told = told.map_err(|error| failed(&error))?;
-        let wrong = told.elements().iter().find_map(|element| element.error().err());
-        match wrong.as_ref().map(|error| (code_of(error), error)) {
-            // Those of the other partitions are known all the same.
-            None
-            | Some((
-                Some(Code::LeaderNotAvailable | Code::NotLeaderForPartition | Code::OperationTimedOut),
-                _,
-            )) => Ok(offsets_in(&told, partitions)),
-            Some((_, error)) => Err(failed(error)),
         }
     }
 

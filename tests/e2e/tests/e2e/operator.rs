@@ -157,7 +157,8 @@ async fn top_shows_the_members_and_an_intent_that_has_ended() -> Result<()> {
     let mut swarm = Swarm::start(SwarmOptions::new(model.options(), 1)).await?;
     let id = swarm.submit("shown", "Do it").await?;
     assert_eq!(swarm.outcome(&id, SOON).await?.status, OutcomeStatus::Succeeded);
-    swarm.publish(b"{\"goal\": 7}", &[]).await?; // no intent: its rejection is a failure to be shown
+    let rejected = swarm.publish(b"{\"goal\": 7}", &[]).await?; // no intent: a failure to be shown
+    assert_eq!(swarm.outcome(&rejected, SOON).await?.status, OutcomeStatus::Rejected);
 
     // Without a terminal it is the same with and without the flag.
     for args in [&["top", "--once"][..], &["top"][..]] {
