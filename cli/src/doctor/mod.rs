@@ -16,20 +16,23 @@ pub use finding::{Finding, Report, Status};
 pub(crate) use fleet::long_enough;
 
 use crate::{
-    installation::{InboxState, inboxes},
+    installation::{Inbox, InboxState, inboxes},
     session::Session,
 };
 use finding::Remark;
 use futures::future::join_all;
 use starling_agents::AgentCatalogue;
-use starling_bus::{Bus, BusError, ClusterDescription, TopicDescription, TopicSpec};
+use starling_bus::{Bus, BusError, ClusterDescription, Inspector, TopicDescription, TopicSpec};
 use starling_protocol::{Topic, TopicNames};
 use starling_runtime::{Settings, topics::topic_specs};
 use std::{future::Future, time::Duration};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 /// How long one question may take.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How long a group may take to settle who reads what before that is a finding.
+const SETTLING: Duration = Duration::from_secs(2);
 
 /// What to look at beside what is always looked at.
 #[derive(Clone, Copy, Debug, Default)]
@@ -94,7 +97,8 @@ async fn on_broker(settings: &Settings, bus: Result<&dyn Bus, BusError>) -> OnBr
     let (Ok(bus), Ok(cluster)) = (bus, &asked) else {
         let reached = !matches!(asked, Err(BusError::Unreachable { .. } | BusError::Retry(_)));
         let first = broker::judge(brokers, &asked, &[], took);
-        let rest = ON_BROKER[1..].iter().map(|name| Finding::not_checked(name, "no broker answers", ""));
+        let why = if reached { "the broker refuses" } else { "no broker answers" };
+        let rest = ON_BROKER[1..].iter().map(|name| Finding::not_checked(name, why, ""));
         return OnBroker { findings: std::iter::once(first).chain(rest).collect(), reached };
     };
     let (silent, seen) = futures::join!(broker::silent_addresses(cluster), Seen::look(settings, bus));
@@ -137,7 +141,7 @@ impl Seen {
             });
             let asked = asked.map(|(inbox, count)| {
                 let inspector = inspector.clone();
-                async move { timeout(PATIENCE, InboxState::ask(inspector.as_ref(), inbox, count)).await }
+                async move { timeout(PATIENCE, settled(inspector.as_ref(), inbox, count)).await }
             });
             let inboxes = join_all(asked).await.into_iter().flatten().collect();
             (topics, inboxes)
@@ -180,6 +184,18 @@ impl Seen {
             fleet::judge_clock(&fleet, settings.fleet.forget_after),
         ]
     }
+}
+
+/// What is known of an inbox. Partitions move one after the other, so one that nobody reads may have a reader in
+/// a moment.
+async fn settled(inspector: &dyn Inspector, inbox: Inbox, partitions: i32) -> InboxState {
+    let seen = InboxState::ask(inspector, inbox.clone(), partitions).await;
+    let on_its_way = |(members, unread): (usize, Vec<i32>)| members > 0 && !unread.is_empty();
+    if !seen.members().is_some_and(on_its_way) {
+        return seen;
+    }
+    sleep(SETTLING).await;
+    InboxState::ask(inspector, inbox, partitions).await
 }
 
 /// Whether records of a topic have the broker's time, not the sender's.

@@ -111,7 +111,7 @@ fn heading<'s>(state: &'s State, view: &View, place: &str) -> Line<'s> {
     if view.paused {
         spans.push(Span::styled(" PAUSED", Style::new().fg(Color::Yellow).add_modifier(Modifier::BOLD)));
     }
-    if let Some(trouble) = &state.trouble {
+    if let Some(trouble) = state.trouble.values().next() {
         spans.push(Span::styled(format!(" {trouble}"), Style::new().fg(Color::Red)));
     }
     spans.push(Span::raw(format!(" {place}  {}", totals(state))));

@@ -60,6 +60,7 @@ pub async fn once(bus: Arc<dyn Bus>, settings: &Settings) -> Result<String, CliE
         tokio::select! {
             Some(update) = source.updates.recv() => state.apply(update, now()),
             _ = &mut complete => break,
+            Some(_) = source.tasks.join_next() => return Err(broken()),
         }
     }
     // What completed it may still wait to be taken in.
@@ -70,7 +71,7 @@ pub async fn once(bus: Arc<dyn Bus>, settings: &Settings) -> Result<String, CliE
     let now = now();
     state.forget_silent(now, settings.fleet.forget_after);
     let names = TopicNames::new(settings.topics.prefix.as_str());
-    let trouble = state.trouble.as_ref().map_or_else(String::new, |trouble| format!("{trouble}\n"));
+    let trouble: String = state.trouble.iter().map(|(of, why)| format!("{of}: {why}\n")).collect();
     Ok(trouble + &plain(&state, &names, now))
 }
 
@@ -112,11 +113,12 @@ pub async fn live(bus: Arc<dyn Bus>, settings: &Settings) -> Result<(), CliError
             },
             count = source.updates.recv_many(&mut updates, AT_ONCE) => {
                 if count == 0 {
-                    return Err(CliError::Failed("reading from the broker has ended".to_owned()));
+                    return Err(broken());
                 }
                 updates.drain(..).for_each(|update| state.apply(update, now()));
                 false
             }
+            Some(_) = source.tasks.join_next() => return Err(broken()),
             _ = frames.tick() => {
                 state.forget_silent(now(), settings.fleet.forget_after);
                 true
@@ -130,6 +132,11 @@ pub async fn live(bus: Arc<dyn Bus>, settings: &Settings) -> Result<(), CliError
             drawn.map_err(failed)?;
         }
     }
+}
+
+/// What runs in the background runs for ever, unless it panics; and then the terminal is not ours any more.
+fn broken() -> CliError {
+    CliError::Failed("reading from the broker has broken off".to_owned())
 }
 
 fn now() -> Timestamp {

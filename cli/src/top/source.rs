@@ -30,7 +30,8 @@ pub(super) struct Source {
     pub(super) caught_up: watch::Receiver<usize>,
     /// How often the topics were looked at.
     pub(super) looks: watch::Receiver<usize>,
-    _tasks: JoinSet<()>,
+    /// None of them ever ends by itself.
+    pub(super) tasks: JoinSet<()>,
 }
 
 /// Topics that are followed.
@@ -43,26 +44,38 @@ impl Source {
         let (looks_sender, looks) = watch::channel(0);
         let names = TopicNames::new(settings.topics.prefix.as_str());
         let limits = CodecLimits { max_bytes: settings.topics.max_message, ..CodecLimits::default() };
-        let teller = Teller { sender, bus, names, codec: Codec::new(limits) };
+        let codec = Codec::new(limits);
+        let teller = |of: &str| Teller {
+            sender: sender.clone(),
+            bus: bus.clone(),
+            names: names.clone(),
+            codec: codec.clone(),
+            of: of.to_owned(),
+            troubled: false,
+        };
         let mut tasks = JoinSet::new();
-        tasks.spawn(teller.clone().fleet());
+        tasks.spawn(teller("fleet").fleet());
         let caught_up_sender = Arc::new(caught_up_sender);
         for topic in FOLLOWED {
-            tasks.spawn(teller.clone().follow(topic, caught_up_sender.clone()));
+            tasks.spawn(teller(&topic.suffix()).follow(topic, caught_up_sender.clone()));
         }
         let topics = topic_specs(&settings.topics).into_iter().map(|spec| spec.name).collect();
-        let watch = Watch { topics, inboxes: inboxes(&settings.topics), prefix: teller.names.group("") };
-        tasks.spawn(teller.look_again_and_again(watch, looks_sender));
-        Self { updates, caught_up, looks, _tasks: tasks }
+        let watch = Watch { topics, inboxes: inboxes(&settings.topics), prefix: names.group("") };
+        tasks.spawn(teller("topics").look_again_and_again(watch, looks_sender));
+        Self { updates, caught_up, looks, tasks }
     }
 }
 
-#[derive(Clone)]
+/// Tells what it reads.
 struct Teller {
     sender: mpsc::Sender<Update>,
     bus: Arc<dyn Bus>,
     names: TopicNames,
     codec: Codec,
+    /// What it reads.
+    of: String,
+    /// Whether the last thing that it told of it was that it cannot.
+    troubled: bool,
 }
 
 impl Teller {
@@ -71,27 +84,40 @@ impl Teller {
         let _ = self.sender.send(update).await;
     }
 
-    async fn fleet(self) {
+    async fn trouble(&mut self, error: &BusError) {
+        self.troubled = true;
+        self.tell(Update::Trouble { of: self.of.clone(), why: Some(error.to_string()) }).await;
+    }
+
+    async fn relief(&mut self) {
+        if std::mem::take(&mut self.troubled) {
+            self.tell(Update::Trouble { of: self.of.clone(), why: None }).await;
+        }
+    }
+
+    async fn fleet(mut self) {
         loop {
             if let Err(error) = self.hear_fleet().await {
-                self.tell(Update::Trouble(error.to_string())).await;
+                self.trouble(&error).await;
             }
             sleep(AGAIN).await;
         }
     }
 
-    async fn hear_fleet(&self) -> Result<(), BusError> {
+    async fn hear_fleet(&mut self) -> Result<(), BusError> {
         let reader = FleetReader::open(self.bus.as_ref(), &self.names).await?;
         loop {
-            self.tell(Update::Beat(reader.next().await?)).await;
+            let beat = reader.next().await?;
+            self.relief().await;
+            self.tell(Update::Beat(beat)).await;
         }
     }
 
-    async fn follow(self, topic: Topic, caught_up: Arc<watch::Sender<usize>>) {
+    async fn follow(mut self, topic: Topic, caught_up: Arc<watch::Sender<usize>>) {
         let mut open = loop {
             match Open::new(self.bus.as_ref(), &self.names.name(&topic)).await {
                 Ok(open) => break open,
-                Err(error) => self.tell(Update::Trouble(error.to_string())).await,
+                Err(error) => self.trouble(&error).await,
             }
             sleep(AGAIN).await;
         };
@@ -103,19 +129,23 @@ impl Teller {
             }
             match open.reader.next().await {
                 ReaderEvent::Record(record) => {
+                    self.relief().await;
                     // What was there is read only when it has been told.
                     self.record(&topic, &record).await;
                     open.has_read(&record.at, record.offset + 1);
                 }
-                ReaderEvent::End { at, next_offset } => open.has_read(&at, next_offset),
+                ReaderEvent::End { at, next_offset } => {
+                    self.relief().await;
+                    open.has_read(&at, next_offset);
+                }
                 ReaderEvent::OutOfRange { at, .. } => {
                     open.to_read.remove(&at);
                     open.reader.remove(&at).await;
                     if let Err(error) = open.reader.add(at, StartAt::End).await {
-                        self.tell(Update::Trouble(error.to_string())).await;
+                        self.trouble(&error).await;
                     }
                 }
-                ReaderEvent::Trouble(error) => self.tell(Update::Trouble(error.to_string())).await,
+                ReaderEvent::Trouble(error) => self.trouble(&error).await,
             }
         }
     }
@@ -128,16 +158,16 @@ impl Teller {
         }
     }
 
-    async fn look_again_and_again(self, watch: Watch, looks: watch::Sender<usize>) {
+    async fn look_again_and_again(mut self, watch: Watch, looks: watch::Sender<usize>) {
         let inspector = self.bus.inspector();
         let mut counts = HashMap::new();
         loop {
             match watch.look(inspector.as_ref(), &mut counts).await {
                 Ok(figures) => {
                     self.tell(Update::Topics(figures)).await;
-                    self.tell(Update::Relief).await;
+                    self.relief().await;
                 }
-                Err(error) => self.tell(Update::Trouble(error.to_string())).await,
+                Err(error) => self.trouble(&error).await,
             }
             looks.send_modify(|count| *count += 1);
             sleep(LOOK).await;

@@ -38,10 +38,13 @@ pub enum Update {
     },
     /// The topics were looked at.
     Topics(Vec<TopicFigures>),
-    /// Something could not be read.
-    Trouble(String),
-    /// It can be read again.
-    Relief,
+    /// Something cannot be read, or can again.
+    Trouble {
+        /// What.
+        of: String,
+        /// Why; `None` if it can be read again.
+        why: Option<String>,
+    },
 }
 
 /// A topic as it was found.
@@ -138,8 +141,8 @@ pub struct State {
     pub failures: VecDeque<Failure>,
     /// Sums.
     pub totals: Totals,
-    /// What cannot be read now.
-    pub trouble: Option<String>,
+    /// What cannot be read now, and why.
+    pub trouble: BTreeMap<String, String>,
     counted: BTreeSet<IntentId>,
     counted_in_order: VecDeque<IntentId>,
 }
@@ -154,8 +157,12 @@ impl State {
                 self.fail(Failure { at, kind: "dead letter".to_owned(), what: from, reason });
             }
             Update::Topics(topics) => self.measure(topics, now),
-            Update::Trouble(trouble) => self.trouble = Some(trouble),
-            Update::Relief => self.trouble = None,
+            Update::Trouble { of, why: Some(why) } => {
+                self.trouble.insert(of, why);
+            }
+            Update::Trouble { of, why: None } => {
+                self.trouble.remove(&of);
+            }
         }
     }
 

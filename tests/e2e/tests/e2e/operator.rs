@@ -3,7 +3,7 @@
 use crate::SOON;
 use anyhow::Result;
 use serde_json::Value;
-use starling_e2e::{Plan, Proc, Scripted, Swarm, SwarmOptions, brokers};
+use starling_e2e::{Plan, Proc, Proof, Scripted, SecureBroker, Swarm, SwarmOptions, brokers};
 use starling_protocol::OutcomeStatus;
 
 const CHECKS: [&str; 11] = [
@@ -183,5 +183,56 @@ async fn top_shows_the_members_and_an_intent_that_has_ended() -> Result<()> {
         assert_ne!(outcomes[2], "-", "the pace is known: {text}");
         assert!(text.contains("2 ended, 1 succeeded"), "{text}");
     }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn doctor_names_the_rights_that_are_missing() -> Result<()> {
+    let model = Scripted::new(Plan::independent(1));
+    let options = SwarmOptions {
+        secure: Some(SecureBroker::start()?),
+        planners: 0,
+        critics: 0,
+        ..SwarmOptions::new(model.options(), 0)
+    };
+    let mut swarm = Swarm::start(options).await?;
+    let user = swarm.secure().environment("cli", Proof::Password)?;
+    let (code, doctor) = swarm.cli_with(&["doctor", "--json"], &user).await?;
+    assert_eq!(code, Some(1), "{}", doctor.last_lines());
+    let check = checked(&serde_json::from_str(&doctor.stdout())?);
+    let worker = swarm.names.group("worker");
+    let (status, found, advice) = check("rights");
+    assert_eq!(status, "fault");
+    assert!(found.contains(&format!("may not describe topic {worker}: ")), "{found}");
+    assert!(
+        advice.contains(&format!("grant this user the right to see what group {worker} has")),
+        "{advice}"
+    );
+    assert_eq!(check("broker").0, "ok");
+
+    // Who has the rights of an operator sees everything.
+    let prefix = swarm.names.group("").trim_end_matches('.').to_owned();
+    swarm.secure().grant_to("cli", "operator", &prefix)?;
+    let (code, doctor) = swarm.cli_with(&["doctor", "--json"], &user).await?;
+    assert_eq!(code, Some(0), "{}", doctor.last_lines());
+    let check = checked(&serde_json::from_str(&doctor.stdout())?);
+    for name in ["broker", "topics", "rights"] {
+        assert_eq!(check(name).0, "ok", "{name}: {}", doctor.stdout());
+    }
+    let (code, top) = swarm.cli_with(&["top", "--once"], &user).await?;
+    assert_eq!(code, Some(0), "{}", top.last_lines());
+    assert!(top.stdout().starts_with("0 running; 0 ended"), "nothing is in the way: {}", top.stdout());
+
+    // Who is not let in is no matter of reaching the broker.
+    std::fs::write(swarm.secure().file("wrong.password"), "guessed")?;
+    let mut wrong = user.clone();
+    let password = swarm.secure().file("wrong.password").display().to_string();
+    wrong.push(("STARLING__KAFKA__SECURITY__PASSWORD_FILE".to_owned(), password));
+    let (code, doctor) = swarm.cli_with(&["doctor", "--json"], &wrong).await?;
+    assert_eq!(code, Some(1), "{}", doctor.last_lines());
+    let check = checked(&serde_json::from_str(&doctor.stdout())?);
+    assert!(check("broker").1.contains("invalid credentials"), "{}", doctor.stdout());
+    assert_eq!(check("topics").1, "not checked: the broker refuses");
+    assert!(!doctor.stdout().contains("guessed"), "{}", doctor.stdout());
     Ok(())
 }
