@@ -161,6 +161,8 @@ impl FleetReader {
     /// The topic is missing, or the broker is unreachable.
     pub async fn open(bus: &dyn Bus, names: &TopicNames) -> Result<Self, BusError> {
         let at = PartitionId::new(names.name(&Topic::Fleet), 0);
+        // Of a topic that must not be seen, the offsets look as if it did not exist; this tells the difference.
+        bus.partitions(&at.topic).await?;
         let marks = bus.watermarks(&at).await?;
         let reader = bus.reader().await?;
         reader.add(at.clone(), StartAt::Offset(marks.low.max(marks.high - LOOK_BACK))).await?;

@@ -5,6 +5,7 @@ use super::{
     fleet::Fleet,
 };
 use crate::installation::{InboxState, ranges, role_of, unread};
+use starling_bus::BusError;
 use starling_protocol::TopicNames;
 use std::collections::BTreeSet;
 
@@ -49,7 +50,11 @@ fn group(state: &InboxState, fleet: &Fleet, names: &TopicNames) -> Group {
         unread,
         settling,
         lag: state.lag(),
-        trouble: trouble.into_iter().flatten().next().map(ToString::to_string),
+        trouble: trouble.into_iter().flatten().next().map(|error| match error {
+            // The broker answers other questions, so it is there.
+            BusError::Unreachable { reason, .. } => format!("no answer ({reason})"),
+            other => other.to_string(),
+        }),
     }
 }
 

@@ -177,7 +177,7 @@ impl Seen {
         };
         vec![
             of_topics,
-            rights::judge(&tried),
+            rights::judge(&tried, &settings.topics.prefix),
             of_groups,
             fleet::judge(&fleet, &names),
             fleet::judge_versions(&fleet, env!("CARGO_PKG_VERSION")),

@@ -22,6 +22,8 @@ pub(super) enum Answer {
     Allowed,
     /// It does not want to, for this reason.
     Refused(String),
+    /// It said nothing. That is how clients meet brokers that may not tell them of a group.
+    Silence,
     /// Something else was in the way.
     Unknown,
 }
@@ -55,29 +57,37 @@ fn one(what: String, error: Option<&BusError>) -> Tried {
     let answer = match error {
         None => Answer::Allowed,
         Some(BusError::Refused(reason)) => Answer::Refused(reason.clone()),
+        Some(BusError::Unreachable { .. }) => Answer::Silence,
         // No matter of rights, and other checks tell it.
         Some(_) => Answer::Unknown,
     };
     Tried { what, answer }
 }
 
-pub(super) fn judge(tried: &[Tried]) -> Finding {
+/// `prefix` is that of the installation's topics.
+pub(super) fn judge(tried: &[Tried], prefix: &str) -> Finding {
+    let of = |kind: fn(&Answer) -> bool| -> Vec<&str> {
+        tried.iter().filter(|tried| kind(&tried.answer)).map(|tried| tried.what.as_str()).collect()
+    };
+    let advice = format!("grant this user what `scripts/kafka-rights show operator --prefix {prefix}` lists");
     let mut remarks = Vec::new();
-    let mut untried = Vec::new();
-    for Tried { what, answer } in tried {
-        match answer {
-            Answer::Allowed => {}
-            Answer::Refused(reason) => remarks.push(Remark::fault(
-                format!("may not {what}: {reason}"),
-                format!("grant this user the right to {what}"),
-            )),
-            Answer::Unknown => untried.push(what),
-        }
+    let reason = tried.iter().find_map(|tried| match &tried.answer {
+        Answer::Refused(reason) => Some(reason),
+        _ => None,
+    });
+    if let Some(reason) = reason {
+        let refused = of(|answer| matches!(answer, Answer::Refused(_)));
+        // The reasons are as alike as the questions.
+        remarks.push(Remark::fault(format!("may not {} ({reason})", refused.join(", ")), advice.as_str()));
     }
-    if let Some(first) = untried.first() {
-        let more = untried.len() - 1;
-        let others = if more == 0 { String::new() } else { format!(", and {more} more") };
-        remarks.push(Remark::warning(format!("could not be tried: {first}{others}"), ""));
+    let silent = of(|answer| matches!(answer, Answer::Silence));
+    if !silent.is_empty() {
+        let found = format!("no answer when asked to {}", silent.join(", "));
+        remarks.push(Remark::fault(found, advice.as_str()));
+    }
+    let unknown = of(|answer| matches!(answer, Answer::Unknown));
+    if !unknown.is_empty() {
+        remarks.push(Remark::warning(format!("could not be tried: {}", unknown.join(", ")), ""));
     }
     let well =
         "topics, their configs, groups and commits may be seen and the fleet read; writing is not tried";
@@ -90,18 +100,24 @@ mod tests {
     use crate::doctor::finding::Status;
 
     #[test]
-    fn only_refusals_are_a_matter_of_rights() {
-        let allowed = one("describe topic a".into(), None);
-        let missing = one("describe topic b".into(), Some(&BusError::NoSuchTopic { topic: "b".into() }));
-        let denied = one("describe group g".into(), Some(&BusError::Refused("denied".into())));
-        assert_eq!(judge(std::slice::from_ref(&allowed)).status, Status::Ok);
-        let finding = judge(&[allowed.clone(), missing.clone(), missing.clone()]);
-        assert_eq!(finding.status, Status::Warning);
-        assert_eq!(finding.found, "could not be tried: describe topic b, and 1 more");
-        let finding = judge(&[allowed, missing, denied]);
-        assert_eq!(finding.status, Status::Fault);
-        assert_eq!(finding.found, "may not describe group g: denied; could not be tried: describe topic b");
-        assert_eq!(finding.advice, "grant this user the right to describe group g");
+    fn refusals_and_silence_are_a_matter_of_rights() {
+        let refused = BusError::Refused("denied".into());
+        let silence = BusError::Unreachable { brokers: "b".into(), reason: "timed out".into() };
+        let missing = BusError::NoSuchTopic { topic: "b".into() };
+        for (errors, status, found) in [
+            (vec![None, None], Status::Ok, "may be seen"),
+            (vec![None, Some(&missing), Some(&missing)], Status::Warning, "could not be tried: ask 1, ask 2"),
+            (vec![None, Some(&refused), Some(&refused)], Status::Fault, "may not ask 1, ask 2 (denied)"),
+            (vec![Some(&silence), None], Status::Fault, "no answer when asked to ask 0"),
+        ] {
+            let tried: Vec<Tried> =
+                errors.iter().enumerate().map(|(n, error)| one(format!("ask {n}"), *error)).collect();
+            let finding = judge(&tried, "s");
+            assert_eq!(finding.status, status, "{finding:?}");
+            assert!(finding.found.contains(found), "{finding:?}");
+            let advises = finding.advice.contains("scripts/kafka-rights show operator --prefix s");
+            assert_eq!(advises, status == Status::Fault, "{finding:?}");
+        }
     }
 
     #[test]

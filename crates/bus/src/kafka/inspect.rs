@@ -145,11 +145,14 @@ impl Inspector for KafkaInspector {
             return Ok(topics);
         }
         let mut told = BTreeMap::new();
-        let mut refused = "the broker does not tell".to_owned();
+        let mut refused = "the broker does not tell: the right DescribeConfigs is needed".to_owned();
         for resource in self.settings(&there).await? {
             match resource {
                 Ok(resource) => {
-                    if let OwnedResourceSpecifier::Topic(name) = &resource.specifier {
+                    // Every topic has settings; whoever may not see them is told of none.
+                    if let OwnedResourceSpecifier::Topic(name) = &resource.specifier
+                        && !resource.entries.is_empty()
+                    {
                         told.insert(name.clone(), values(&resource));
                     }
                 }
