@@ -145,7 +145,10 @@ impl Inspector for KafkaInspector {
             return Ok(topics);
         }
         let mut told = BTreeMap::new();
-        let mut refused = "the broker does not tell: the right DescribeConfigs is needed".to_owned();
+        // The client drops the reason why a topic has none.
+        let denied =
+            |code| self.0.access.denied(&KafkaError::AdminOp(code), "the right DescribeConfigs on it");
+        let mut refused = denied(Code::TopicAuthorizationFailed);
         for resource in self.settings(&there).await? {
             match resource {
                 Ok(resource) => {
@@ -157,10 +160,7 @@ impl Inspector for KafkaInspector {
                     }
                 }
                 // The client does not say of which topic it speaks.
-                Err(code) => {
-                    refused =
-                        self.0.access.denied(&KafkaError::AdminOp(code), "the right DescribeConfigs on it");
-                }
+                Err(code) => refused = denied(code),
             }
         }
         for topic in topics.iter_mut().flatten() {
