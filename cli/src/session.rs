@@ -99,7 +99,11 @@ impl Session {
         Ok(self.client(self.kafka(Traffic::OneByOne)?).with_schemas(schemas))
     }
 
-    fn schemas(&self) -> Result<Schemas, CliError> {
+    /// Reads values, with the help of the schema registry if there is one.
+    ///
+    /// # Errors
+    /// The registry's client cannot be made.
+    pub fn schemas(&self) -> Result<Schemas, CliError> {
         let max_schemas = self.settings.registry.cache;
         let codec = Codec::new(CodecLimits { max_schemas, ..CodecLimits::default() });
         Ok(Schemas::reading(&self.settings.registry, codec)?)

@@ -11,10 +11,11 @@ pub(super) fn draws(args: TopArgs) -> bool {
 
 pub(super) async fn top(session: &Session, args: TopArgs) -> Result<ExitCode, CliError> {
     let bus = session.kafka(Traffic::OneByOne)?;
+    let schemas = session.schemas()?;
     if draws(args) {
-        top::live(bus, &session.settings).await?;
+        top::live(bus, &schemas, &session.settings).await?;
     } else {
-        print!("{}", top::once(bus, &session.settings).await?);
+        print!("{}", top::once(bus, &schemas, &session.settings).await?);
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -9,6 +9,7 @@ mod finding;
 mod fleet;
 mod groups;
 mod model;
+mod registry;
 mod rights;
 mod topics;
 
@@ -44,8 +45,9 @@ pub struct Options {
 /// Looks at everything.
 pub async fn examine(session: &Session, bus: Result<&dyn Bus, BusError>, options: Options) -> Report {
     let settings = session.settings.as_ref();
-    let (on_broker, model, traces, health) = futures::join!(
+    let (on_broker, registry, model, traces, health) = futures::join!(
         on_broker(settings, bus),
+        within(registry::NAME, registry::check(settings)),
         within(model::NAME, model::check(&settings.model, options.call_model)),
         within(endpoints::TRACES, endpoints::check_traces(settings.telemetry.otlp_endpoint.as_deref())),
         within(endpoints::HEALTH, endpoints::check_health(settings.http.listen.as_deref())),
@@ -53,7 +55,7 @@ pub async fn examine(session: &Session, bus: Result<&dyn Bus, BusError>, options
     let OnBroker { findings, reached } = on_broker;
     let mut checks = vec![check_settings(session)];
     checks.extend(findings);
-    checks.extend([model, traces, health]);
+    checks.extend([registry, model, traces, health]);
     Report::new(checks, reached)
 }
 
@@ -231,8 +233,8 @@ mod tests {
             let report = examine(&session, bus, Options::default()).await;
             let names: Vec<&str> = report.checks.iter().map(|check| check.name).collect();
             let expected = [
-                "settings", "broker", "topics", "rights", "groups", "fleet", "versions", "clock", "model",
-                "traces", "health",
+                "settings", "broker", "topics", "rights", "groups", "fleet", "versions", "clock", "registry",
+                "model", "traces", "health",
             ];
             assert_eq!(names, expected);
             assert_eq!((report.reached, report.status), (reached, Status::Fault), "{report:#?}");

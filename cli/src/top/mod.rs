@@ -14,7 +14,7 @@ use ratatui::crossterm::event::{self, Event, KeyEvent};
 use source::{FOLLOWED, Source};
 use starling_bus::Bus;
 use starling_protocol::{Timestamp, TopicNames};
-use starling_runtime::{Clock, Settings};
+use starling_runtime::{Clock, Schemas, Settings};
 use std::{
     sync::{
         Arc,
@@ -42,9 +42,9 @@ const LOOKS: usize = 2;
 ///
 /// # Errors
 /// The broker is unreachable.
-pub async fn once(bus: Arc<dyn Bus>, settings: &Settings) -> Result<String, CliError> {
+pub async fn once(bus: Arc<dyn Bus>, schemas: &Schemas, settings: &Settings) -> Result<String, CliError> {
     bus.inspector().cluster().await?;
-    let mut source = Source::open(bus, settings);
+    let mut source = Source::open(bus, schemas, settings);
     let (mut caught_up, mut looks) = (source.caught_up.clone(), source.looks.clone());
     let heard = Instant::now() + long_enough(settings.fleet.interval);
     let complete = async {
@@ -79,14 +79,14 @@ pub async fn once(bus: Arc<dyn Bus>, settings: &Settings) -> Result<String, CliE
 ///
 /// # Errors
 /// The broker is unreachable at the start, or the terminal cannot be drawn on.
-pub async fn live(bus: Arc<dyn Bus>, settings: &Settings) -> Result<(), CliError> {
+pub async fn live(bus: Arc<dyn Bus>, schemas: &Schemas, settings: &Settings) -> Result<(), CliError> {
     bus.inspector().cluster().await?;
     let failed = |error: std::io::Error| CliError::Failed(format!("the terminal: {error}"));
     let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
     let names = TopicNames::new(settings.topics.prefix.as_str());
     let place = format!("{} {}", settings.kafka.brokers, settings.topics.prefix);
-    let mut source = Source::open(bus, settings);
+    let mut source = Source::open(bus, schemas, settings);
     let mut screen = Screen::open().map_err(failed)?;
     let mut state = State::default();
     // The picture that stands still while it is paused.

@@ -5,8 +5,8 @@ use super::state::{TopicFigures, Update};
 use crate::installation::{FleetReader, Inbox, InboxState, all_partitions, inboxes};
 use futures::future::join_all;
 use starling_bus::{Bus, BusError, InRecord, Inspector, LogReader, PartitionId, ReaderEvent, StartAt};
-use starling_protocol::{Codec, CodecLimits, Envelope, Timestamp, Topic, TopicNames};
-use starling_runtime::{Settings, topics::topic_specs};
+use starling_protocol::{Envelope, Timestamp, Topic, TopicNames};
+use starling_runtime::{Schemas, Settings, registry::Unreadable, topics::topic_specs};
 use std::{collections::HashMap, sync::Arc, time::Duration};
 use tokio::{
     sync::{mpsc, watch},
@@ -38,18 +38,16 @@ pub(super) struct Source {
 pub(super) const FOLLOWED: [Topic; 3] = [Topic::Progress, Topic::Outcomes, Topic::Dlq];
 
 impl Source {
-    pub(super) fn open(bus: Arc<dyn Bus>, settings: &Settings) -> Self {
+    pub(super) fn open(bus: Arc<dyn Bus>, schemas: &Schemas, settings: &Settings) -> Self {
         let (sender, updates) = mpsc::channel(QUEUE);
         let (caught_up_sender, caught_up) = watch::channel(0);
         let (looks_sender, looks) = watch::channel(0);
         let names = TopicNames::new(settings.topics.prefix.as_str());
-        let limits = CodecLimits { max_bytes: settings.topics.max_message, ..CodecLimits::default() };
-        let codec = Codec::new(limits);
         let teller = |of: &str| Teller {
             sender: sender.clone(),
             bus: bus.clone(),
             names: names.clone(),
-            codec: codec.clone(),
+            schemas: schemas.clone(),
             of: of.to_owned(),
             troubled: false,
         };
@@ -71,7 +69,7 @@ struct Teller {
     sender: mpsc::Sender<Update>,
     bus: Arc<dyn Bus>,
     names: TopicNames,
-    codec: Codec,
+    schemas: Schemas,
     /// What it reads.
     of: String,
     /// Whether the last thing that it told of it was that it cannot.
@@ -129,7 +127,6 @@ impl Teller {
             }
             match open.reader.next().await {
                 ReaderEvent::Record(record) => {
-                    self.relief().await;
                     // What was there is read only when it has been told.
                     self.record(&topic, &record).await;
                     open.has_read(&record.at, record.offset + 1);
@@ -150,11 +147,20 @@ impl Teller {
         }
     }
 
-    async fn record(&self, topic: &Topic, record: &InRecord) {
+    /// What is neither is passed over: the log is shared.
+    async fn record(&mut self, topic: &Topic, record: &InRecord) {
         if *topic == Topic::Dlq {
-            self.tell(dead_letter(record)).await;
-        } else if let Ok(envelope) = self.codec.decode::<Envelope>(record.value()) {
-            self.tell(Update::Said(Box::new(envelope))).await;
+            self.relief().await;
+            return self.tell(dead_letter(record)).await;
+        }
+        match self.schemas.read::<Envelope>(record.value()).await {
+            Ok(envelope) => {
+                self.relief().await;
+                self.tell(Update::Said(Box::new(envelope))).await;
+            }
+            // Not waited for: what is shown is of now.
+            Err(Unreadable::Later(why)) => self.trouble(&BusError::Retry(why)).await,
+            Err(Unreadable::Never(_)) => self.relief().await,
         }
     }
 

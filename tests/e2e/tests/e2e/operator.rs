@@ -6,9 +6,9 @@ use serde_json::Value;
 use starling_e2e::{Plan, Proc, Proof, Scripted, SecureBroker, Swarm, SwarmOptions, brokers};
 use starling_protocol::{OutcomeStatus, Topic};
 
-const CHECKS: [&str; 11] = [
-    "settings", "broker", "topics", "rights", "groups", "fleet", "versions", "clock", "model", "traces",
-    "health",
+const CHECKS: [&str; 12] = [
+    "settings", "broker", "topics", "rights", "groups", "fleet", "versions", "clock", "registry", "model",
+    "traces", "health",
 ];
 
 /// Every field of the contract, in its order; gives status, found and advice of a check.
