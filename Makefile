@@ -1,12 +1,12 @@
-# `make test` is the one command that proves everything: it brings up a real Kafka, runs every test, and
-# takes it down.
+# `make test` is the one command that proves everything: it brings up a real Kafka and a real schema registry, runs every
+# test, and takes them down.
 
 CARGO ?= cargo
 
 .PHONY: test build lint fmt bench release image
 
 test: build
-	scripts/with-kafka $(CARGO) test --workspace --locked --no-fail-fast
+	scripts/with-registry scripts/with-kafka $(CARGO) test --workspace --locked --no-fail-fast
 
 build:
 	$(CARGO) build --workspace --bins --locked

@@ -35,6 +35,10 @@ pub enum Command {
         #[command(subcommand)]
         command: TopicsCommand,
     },
+    /// Look whether everything that the swarm needs is there, and say what to do where it is not.
+    Doctor(DoctorArgs),
+    /// Watch the swarm: services, lag, intents, failures, cost.
+    Top(TopArgs),
     /// Run all services in one process against a real broker.
     Dev(DevArgs),
     /// Ask a service on this machine whether it is ready: exit code 0 or 1. For health checks of containers.
@@ -153,6 +157,25 @@ pub struct CancelArgs {
 pub enum TopicsCommand {
     /// Create the topics that are missing.
     Create,
+}
+
+/// `starling doctor`.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct DoctorArgs {
+    /// One JSON object on stdout, nothing else.
+    #[arg(long)]
+    pub json: bool,
+    /// Ask each model for one token, which may cost something.
+    #[arg(long)]
+    pub call_model: bool,
+}
+
+/// `starling top`.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct TopArgs {
+    /// Print the state once as plain text and leave; also what happens where there is no terminal.
+    #[arg(long)]
+    pub once: bool,
 }
 
 /// `starling dev`.

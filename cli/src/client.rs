@@ -10,7 +10,7 @@ use starling_protocol::{
     Body, Cancel, Envelope, EnvelopeId, Intent, IntentId, Outcome, Progress, Role, Tag, Timestamp, Topic,
     TopicNames,
 };
-use starling_runtime::Clock;
+use starling_runtime::{Clock, Schemas};
 use std::{sync::Arc, time::Duration};
 
 /// How long a publish may take before the broker counts as gone.
@@ -19,7 +19,7 @@ const PUBLISH_TIMEOUT: Duration = Duration::from_secs(30);
 /// A publisher and follower of intents.
 pub struct Client {
     bus: Arc<dyn Bus>,
-    codec: Codec,
+    schemas: Schemas,
     names: TopicNames,
 }
 
@@ -49,9 +49,15 @@ pub enum Seen {
 }
 
 impl Client {
-    /// A client of the installation with these topic names.
+    /// A client of the installation with these topic names, which has no schema registry.
     pub fn new(bus: Arc<dyn Bus>, names: TopicNames) -> Self {
-        Self { bus, codec: Codec::default(), names }
+        Self { bus, schemas: Codec::default().into(), names }
+    }
+
+    /// The same, which encodes and reads with these.
+    #[must_use]
+    pub fn with_schemas(self, schemas: Schemas) -> Self {
+        Self { schemas, ..self }
     }
 
     /// Publishes an intent to the input topic.
@@ -99,8 +105,17 @@ impl Client {
         let (progress, to_read_of_progress) = self.open(&Topic::Progress, id, start).await?;
         let (outcomes, to_read_of_outcomes) = self.open(&Topic::Outcomes, id, start).await?;
         let to_read = [to_read_of_outcomes, to_read_of_progress];
-        let codec = self.codec.clone();
-        Ok(Follower { outcomes, progress, codec, id: id.clone(), to_read, present: false, ended: false })
+        let schemas = self.schemas.clone();
+        Ok(Follower {
+            outcomes,
+            progress,
+            schemas,
+            id: id.clone(),
+            to_read,
+            in_hand: None,
+            present: false,
+            ended: false,
+        })
     }
 
     /// A reader of the partition of `id`. One for each topic: a client that follows the same partition of
@@ -138,7 +153,7 @@ impl Client {
         traceparent: Option<&str>,
     ) -> Result<(), CliError> {
         let to = self.partition(topic, &envelope.intent_id).await?;
-        let payload = self.codec.encode(envelope).map_err(|e| CliError::Usage(e.to_string()))?;
+        let payload = self.schemas.codec().encode(envelope).map_err(|e| CliError::Usage(e.to_string()))?;
         let headers = headers_of(envelope, traceparent, None)
             .into_iter()
             .map(|(name, value)| (name, Bytes::from(value)))
@@ -167,11 +182,13 @@ impl Client {
 pub struct Follower {
     outcomes: Arc<dyn LogReader>,
     progress: Arc<dyn LogReader>,
-    codec: Codec,
+    schemas: Schemas,
     id: IntentId,
     /// What was there at the beginning and has still to be read, of outcomes and progress: the last offset.
     /// On a busy installation the end of a topic never comes, so it is not waited for.
     to_read: [Option<i64>; 2],
+    /// A record that is being read: whoever waits for it may stop waiting and come again.
+    in_hand: Option<InRecord>,
     present: bool,
     ended: bool,
 }
@@ -186,6 +203,14 @@ impl Follower {
             return Ok(None);
         }
         loop {
+            if let Some(record) = &self.in_hand {
+                let seen = self.read(record).await;
+                self.in_hand = None;
+                if let Some(seen) = seen {
+                    self.ended = matches!(seen, Seen::Outcome(_));
+                    return Ok(Some(seen));
+                }
+            }
             if !self.present && self.to_read == [None; 2] {
                 self.present = true;
                 return Ok(Some(Seen::Present));
@@ -199,10 +224,7 @@ impl Follower {
             match event {
                 ReaderEvent::Record(record) => {
                     self.to_read[topic].take_if(|last| record.offset >= *last);
-                    if let Some(seen) = self.read(&record) {
-                        self.ended = matches!(seen, Seen::Outcome(_));
-                        return Ok(Some(seen));
-                    }
+                    self.in_hand = Some(record);
                 }
                 ReaderEvent::End { .. } => self.to_read[topic] = None,
                 ReaderEvent::OutOfRange { at, offset } => {
@@ -215,11 +237,12 @@ impl Follower {
         }
     }
 
-    fn read(&self, record: &InRecord) -> Option<Seen> {
+    async fn read(&self, record: &InRecord) -> Option<Seen> {
         if record.key.as_deref().is_some_and(|key| key != self.id.as_str().as_bytes()) {
             return None; // another intent of this partition; not worth decoding
         }
-        let envelope: Envelope = self.codec.decode(record.value()).ok()?; // not ours to judge: the log is shared
+        let read = self.schemas.read_patiently::<Envelope>(record.value()).await;
+        let envelope = read.ok()?; // not ours to judge: the log is shared
         if envelope.intent_id != self.id {
             return None;
         }

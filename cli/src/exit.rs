@@ -1,6 +1,7 @@
 //! How a command ends: exit codes are part of the contract with scripts.
 
 use starling_protocol::OutcomeStatus;
+use starling_runtime::{node::NodeError, registry::RegistryError};
 use std::process::ExitCode;
 
 /// Why a command did not do what was asked.
@@ -41,6 +42,24 @@ impl From<starling_bus::BusError> for CliError {
             )),
             starling_bus::BusError::NoSuchTopic { .. } => Self::Usage(error.to_string()),
             other => Self::Failed(other.to_string()),
+        }
+    }
+}
+
+impl From<RegistryError> for CliError {
+    fn from(error: RegistryError) -> Self {
+        match error {
+            RegistryError::Unreachable { .. } => Self::Unavailable(error.to_string()),
+            other => Self::Usage(other.to_string()),
+        }
+    }
+}
+
+impl From<NodeError> for CliError {
+    fn from(error: NodeError) -> Self {
+        match error {
+            NodeError::Bus(error) => error.into(),
+            NodeError::Registry(error) => error.into(),
         }
     }
 }

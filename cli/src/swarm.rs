@@ -39,7 +39,10 @@ impl Swarm {
     pub async fn embedded(session: &Session) -> Result<Self, CliError> {
         let bus = MemoryBus::new(MemoryOptions::default());
         bus.create_topics(&topic_specs(&session.settings.topics)).await?;
-        Self::on(session, bus).await
+        let mut settings = Settings::clone(&session.settings);
+        settings.registry.url = None; // what never leaves the process needs no id
+        let shape = Shape { workers: 1, model: None };
+        Self::start(Arc::new(settings), bus, session.spans().clone(), shape).await
     }
 
     /// A swarm on a bus that has the topics.

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What scripts/kafka, scripts/jaeger and scripts/local-model have in common: a program that runs on in the background
+# What scripts/kafka, scripts/registry, scripts/jaeger and scripts/local-model have in common: a program that runs on in the background
 # after the script has ended, a folder with its pid file and log by which it is found again, and waiting with a deadline
 # until it answers. Sourced, never run. Needs Linux: /proc, and setsid, flock and timeout.
 #

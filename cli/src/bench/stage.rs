@@ -43,6 +43,7 @@ impl Stage {
         let mut settings = Settings::clone(&session.settings);
         settings.topics.prefix = format!("bench{:08x}", rand::random::<u32>());
         settings.topics.replication = -1;
+        settings.registry.url = None; // it would keep subjects of topics that nobody needs again
         settings.coordinator.max_depth = 100; // a bench may want a chain
         settings.processor.slots.worker = args.slots;
         settings.processor.slots.critic = args.slots * args.workers;

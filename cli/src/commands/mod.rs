@@ -2,11 +2,13 @@
 
 mod cancel;
 mod dev;
+mod doctor;
 mod follow;
 mod health;
 mod result;
 mod run;
 mod submit;
+mod top;
 mod topics;
 mod watch;
 
@@ -14,7 +16,7 @@ use crate::{
     args::{Cli, Command, TopicsCommand},
     bench,
     exit::CliError,
-    session::Session,
+    session::{Log, Session},
 };
 use std::process::ExitCode;
 
@@ -23,7 +25,11 @@ use std::process::ExitCode;
 /// # Errors
 /// See [`CliError`].
 pub async fn run(cli: Cli) -> Result<ExitCode, CliError> {
-    let session = Session::open(&cli.settings)?;
+    let log = match &cli.command {
+        Command::Top(args) if top::draws(*args) => Log::Silent,
+        _ => Log::AsSet,
+    };
+    let session = Session::open(&cli.settings, log)?;
     match cli.command {
         Command::Run(args) => run::run(&session, args).await,
         Command::Submit(args) => submit::submit(&session, args).await,
@@ -32,6 +38,8 @@ pub async fn run(cli: Cli) -> Result<ExitCode, CliError> {
         Command::Cancel(args) => cancel::cancel(&session, args).await,
         Command::Topics { command: TopicsCommand::Create } => topics::create(&session).await,
         Command::Health(args) => health::health(&cli.settings, args).await,
+        Command::Doctor(args) => doctor::doctor(&session, args).await,
+        Command::Top(args) => top::top(&session, args).await,
         Command::Dev(args) => dev::dev(&session, args).await,
         Command::Bench { command } => bench::run(&session, command).await,
     }

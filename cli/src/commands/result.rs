@@ -9,12 +9,11 @@ use crate::{
 };
 use starling_bus::StartAt;
 use starling_protocol::IntentId;
-use starling_runtime::process::Traffic;
 use std::process::ExitCode;
 
 pub(super) async fn result(session: &Session, args: ResultArgs) -> Result<ExitCode, CliError> {
     let id = parse_id(&args.id)?;
-    let client = session.client(session.kafka(Traffic::OneByOne)?);
+    let client = session.follower()?;
     let mut follower = client.follow(&id, StartAt::Beginning).await?;
     let mut known = false;
     while let Some(seen) = follower.next().await? {

@@ -14,7 +14,6 @@ use crate::{
 };
 use starling_bus::StartAt;
 use starling_protocol::{IntentId, Outcome};
-use starling_runtime::process::Traffic;
 use std::process::ExitCode;
 
 pub(super) async fn run(session: &Session, args: RunArgs) -> Result<ExitCode, CliError> {
@@ -27,11 +26,10 @@ pub(super) async fn run(session: &Session, args: RunArgs) -> Result<ExitCode, Cl
     if let Some(swarm) = &swarm {
         swarm.reach_model().await?;
     }
-    let bus = match &swarm {
-        Some(swarm) => swarm.bus(),
-        None => session.kafka(Traffic::OneByOne)?,
+    let client = match &swarm {
+        Some(swarm) => session.client(swarm.bus()),
+        None => session.publisher().await?,
     };
-    let client = session.client(bus);
     let id = submission.id.clone();
     let tenant = submission.tenant.clone();
     let span = session.spans().named("starling run", None, &id);

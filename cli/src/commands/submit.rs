@@ -2,12 +2,11 @@
 
 use crate::{args::IntentArgs, client::Submission, exit::CliError, session::Session};
 use starling_protocol::{Input, Intent, IntentId, Limits};
-use starling_runtime::process::Traffic;
 use std::{path::Path, process::ExitCode, time::Duration};
 
 pub(super) async fn submit(session: &Session, args: IntentArgs) -> Result<ExitCode, CliError> {
     let mut submission = submission(args)?;
-    let client = session.client(session.kafka(Traffic::OneByOne)?);
+    let client = session.publisher().await?;
     let span = session.spans().named("starling submit", None, &submission.id);
     submission.traceparent = Some(span.traceparent().to_string());
     let id = submission.id.clone();

@@ -1,7 +1,14 @@
 //! `starling topics`: the topics of an installation.
 
 use crate::{exit::CliError, session::Session};
-use starling_runtime::{process::Traffic, topics::topic_specs};
+use starling_protocol::TopicNames;
+use starling_runtime::{
+    Schemas, Settings,
+    process::Traffic,
+    registry::{enveloped_topics, subject_of},
+    settings::RegistryMode,
+    topics::topic_specs,
+};
 use std::process::ExitCode;
 
 pub(super) async fn create(session: &Session) -> Result<ExitCode, CliError> {
@@ -11,6 +18,14 @@ pub(super) async fn create(session: &Session) -> Result<ExitCode, CliError> {
     for spec in &specs {
         let what = if created.contains(&spec.name) { "created" } else { "exists" };
         println!("{what:8} {} ({} partitions)", spec.name, spec.partitions);
+    }
+    let Settings { registry, topics, .. } = &*session.settings;
+    if registry.mode == RegistryMode::Register {
+        // So that services may run in mode "lookup", without the right to register.
+        let topics = enveloped_topics(&TopicNames::new(topics.prefix.as_str()), &topics.pools);
+        if Schemas::prepare(registry, &topics).await? {
+            topics.iter().for_each(|topic| println!("schema   {}", subject_of(topic)));
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

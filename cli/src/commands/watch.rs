@@ -12,12 +12,11 @@ use crate::{
     view::View,
 };
 use starling_bus::StartAt;
-use starling_runtime::process::Traffic;
 use std::process::ExitCode;
 
 pub(super) async fn watch(session: &Session, args: WatchArgs) -> Result<ExitCode, CliError> {
     let id = parse_id(&args.id)?;
-    let client = session.client(session.kafka(Traffic::OneByOne)?);
+    let client = session.follower()?;
     let follower = client.follow(&id, StartAt::Beginning).await?;
     let outcome = follow(follower, View::fitting(args.json), OnCtrlC::Leave).await?;
     print(&id, &outcome, args.json);

@@ -4,12 +4,17 @@
 //! memory for the embedded default and for simulation. Nothing outside this crate knows rdkafka.
 
 mod error;
+mod inspect;
 mod kafka;
 mod memory;
 mod port;
 mod record;
 
 pub use error::{BusError, CommitError, ReadError, SendError};
+pub use inspect::{
+    BrokerDescription, ClusterDescription, GroupDescription, Inspector, MemberDescription,
+    PartitionDescription, TopicDescription,
+};
 pub use kafka::{
     GroupProtocol, KafkaBus, KafkaIdentity, KafkaLogin, KafkaOptions, KafkaSecurity, KafkaTls, SaslMechanism,
     TransactionProbe,

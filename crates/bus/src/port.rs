@@ -1,6 +1,8 @@
 //! The port.
 
-use crate::{BusError, CommitError, Delivered, InRecord, OutRecord, PartitionId, ReadError, SendError};
+use crate::{
+    BusError, CommitError, Delivered, InRecord, Inspector, OutRecord, PartitionId, ReadError, SendError,
+};
 use async_trait::async_trait;
 use futures::future::BoxFuture;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -64,6 +66,9 @@ pub trait Bus: Send + Sync + 'static {
 
     /// Waits until what was sent is acknowledged or `within` has passed.
     async fn flush(&self, within: Duration);
+
+    /// Answers the questions of an operator.
+    fn inspector(&self) -> Arc<dyn Inspector>;
 }
 
 /// First and next offset of a partition.

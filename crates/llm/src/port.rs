@@ -26,6 +26,14 @@ pub trait Model: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// The models that the endpoint says it has; `None` if it does not say. One look, no retries.
+    ///
+    /// # Errors
+    /// See [`ModelError`].
+    async fn models(&self) -> Result<Option<Vec<String>>, ModelError> {
+        Ok(None)
+    }
+
     /// Asks and waits for the whole reply. Retries what can be retried, until the deadline.
     ///
     /// # Errors

@@ -122,13 +122,18 @@ struct ForeignBeat {
 }
 
 /// More fields, fewer fields, another order, a narrower type.
-fn foreign_beat() -> (Codec, Vec<u8>) {
+fn foreign_schema() -> Value {
     let mut schema = schema_json(RecordKind::FleetBeat);
     let fields = schema["fields"].as_array_mut().unwrap();
     fields.retain(|field| field["name"] != "partitions" && field["name"] != "at");
     let zones = json!({"type": "array", "items": ["null", "string"]});
     fields.insert(0, json!({"name": "zone", "type": zones}));
     fields.insert(1, json!({"name": "at", "type": "int"}));
+    schema
+}
+
+fn foreign_beat() -> (Codec, Vec<u8>) {
+    let schema = foreign_schema();
     let beat = samples::fleet_beat();
     foreign(
         &schema,
@@ -154,6 +159,43 @@ fn another_version_of_a_record_is_read_by_the_names_of_its_fields() {
     assert_eq!(codec.decode::<FleetBeat>(&bytes).unwrap(), expected);
     let trailing = codec.decode::<FleetBeat>(&[bytes.as_slice(), b"x"].concat()).unwrap_err();
     assert_eq!(fault(trailing), Fault::TrailingBytes(1));
+}
+
+#[test]
+fn an_unknown_id_is_named_and_can_be_learned_by_all_clones() {
+    let (knowing, bytes) = foreign_beat();
+    let codec = codec();
+    let clone = codec.clone();
+    assert_eq!(codec.unknown_id(&bytes), Some(5));
+    assert_eq!(codec.decode::<FleetBeat>(&bytes).unwrap_err(), DecodeError::UnknownSchemaId { id: 5 });
+    codec.learn(5, &foreign_schema().to_string()).unwrap();
+    for codec in [codec, clone] {
+        assert_eq!(codec.unknown_id(&bytes), None);
+        assert_eq!(codec.decode::<FleetBeat>(&bytes).unwrap(), knowing.decode::<FleetBeat>(&bytes).unwrap());
+    }
+}
+
+#[test]
+fn what_is_learned_is_bounded_and_what_is_given_stays() {
+    let limits = CodecLimits { max_schemas: 3, ..CodecLimits::default() };
+    let codec = Codec::new(limits).writing_confluent(RecordKind::Envelope, 100);
+    let schema = foreign_schema().to_string();
+    for id in 0..50 {
+        codec.learn(id, &schema).unwrap();
+        codec.learn(id, &schema).unwrap(); // twice is once
+    }
+    let framed = |id: i32| [&[0][..], &id.to_be_bytes(), b"x"].concat();
+    let known: Vec<i32> = (0..50).filter(|id| codec.unknown_id(&framed(*id)).is_none()).collect();
+    assert_eq!(known, [47, 48, 49]);
+    assert_eq!(codec.unknown_id(&framed(100)), None);
+}
+
+#[test]
+fn only_a_complete_confluent_frame_has_an_id() {
+    for bytes in [b"".as_slice(), b"{}", &[0, 0, 0, 1], &[0xc3, 1, 1, 2, 3, 4, 5, 6, 7, 8]] {
+        assert_eq!(codec().unknown_id(bytes), None, "{bytes:?}");
+    }
+    assert_eq!(codec().unknown_id(&[0, 0, 0, 1, 2]), Some(258));
 }
 
 #[derive(Serialize)]
@@ -304,6 +346,23 @@ proptest! {
     fn random_envelopes_survive(envelope in any_envelope()) {
         let bytes = codec().encode(&envelope).unwrap();
         prop_assert_eq!(codec().decode::<Envelope>(&bytes).unwrap(), envelope);
+    }
+
+    #[test]
+    fn either_framing_says_the_same_to_every_reader(envelope in any_envelope(), id in any::<i32>()) {
+        let writer = codec().writing_confluent(RecordKind::Envelope, id);
+        let (single, confluent) = (codec().encode(&envelope).unwrap(), writer.encode(&envelope).unwrap());
+        prop_assert_eq!(&confluent[..5], &[&[0][..], &id.to_be_bytes()].concat()[..]);
+        prop_assert_eq!(&single[10..], &confluent[5..]);
+        let reader = codec();
+        prop_assert_eq!(
+            reader.decode::<Envelope>(&confluent).unwrap_err(),
+            DecodeError::UnknownSchemaId { id }
+        );
+        reader.learn(id, &schema_json(RecordKind::Envelope).to_string()).unwrap();
+        for (codec, bytes) in [(&reader, &single), (&reader, &confluent), (&writer, &single), (&writer, &confluent)] {
+            prop_assert_eq!(&codec.decode::<Envelope>(bytes).unwrap(), &envelope);
+        }
     }
 
     #[test]

@@ -15,7 +15,7 @@ use starling_protocol::{Body, Cancel, Envelope, Intent};
 #[global_allocator]
 static ALLOCATOR: PeakAlloc = PeakAlloc;
 
-const LIMITS: CodecLimits = CodecLimits { max_bytes: 1 << 20, max_memory: 2 << 20 };
+const LIMITS: CodecLimits = CodecLimits { max_bytes: 1 << 20, max_memory: 2 << 20, max_schemas: 1 };
 /// Messages of errors, which quote a part of the schema.
 const SLACK: usize = 64 << 10;
 

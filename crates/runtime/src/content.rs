@@ -1,9 +1,10 @@
 //! Reads what envelopes refer to, with a cache and one read for each record however many ask for it.
 
+use crate::registry::{Schemas, Unreadable};
 use futures::{FutureExt, future::BoxFuture, future::Shared};
 use moka::sync::Cache;
 use starling_bus::{Bus, InRecord, PartitionId, ReadError};
-use starling_protocol::{Codec, Envelope, RecordRef, ids::content_digest};
+use starling_protocol::{Envelope, RecordRef, ids::content_digest};
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError},
@@ -37,6 +38,9 @@ pub enum ContentError {
     /// The bus is in trouble; try again.
     #[error("the record cannot be read at present: {0}")]
     Retry(String),
+    /// Its schema cannot be had at present; try again, however often.
+    #[error("the record cannot be read yet: {0}")]
+    Wait(String),
 }
 
 type Place = (PartitionId, i64);
@@ -45,7 +49,7 @@ type Loading = Shared<BoxFuture<'static, Arc<Vec<Result<Loaded, ContentError>>>>
 /// Reads referenced envelopes.
 pub struct ContentReader {
     bus: Arc<dyn Bus>,
-    codec: Codec,
+    schemas: Schemas,
     batch: usize,
     cache: Cache<Place, Loaded>,
     /// Records that are being read now: the read and the position in it.
@@ -62,12 +66,13 @@ struct Loaded {
 
 impl ContentReader {
     /// A reader with an empty cache.
-    pub fn new(bus: Arc<dyn Bus>, codec: Codec, options: ContentOptions) -> Self {
+    pub fn new(bus: Arc<dyn Bus>, schemas: impl Into<Schemas>, options: ContentOptions) -> Self {
         let cache = Cache::builder()
             .max_capacity(options.cache_bytes)
             .weigher(|_: &Place, loaded: &Loaded| loaded.bytes.saturating_add(256))
             .build();
-        Self { bus, codec, batch: options.batch.max(1), cache, loading: Arc::default() }
+        let schemas = schemas.into();
+        Self { bus, schemas, batch: options.batch.max(1), cache, loading: Arc::default() }
     }
 
     /// The envelope that `at` refers to, checked against its id and, where given, its digest.
@@ -140,11 +145,13 @@ impl ContentReader {
     }
 
     fn read(&self, batch: Vec<Place>) -> Loading {
-        let (bus, codec) = (self.bus.clone(), self.codec.clone());
+        let (bus, schemas) = (self.bus.clone(), self.schemas.clone());
         let (cache, loading) = (self.cache.clone(), self.loading.clone());
         async move {
-            let records = bus.read(&batch).await;
-            let loaded: Vec<_> = records.into_iter().map(|record| decode(&codec, record)).collect();
+            let mut loaded = Vec::with_capacity(batch.len());
+            for record in bus.read(&batch).await {
+                loaded.push(decode(&schemas, record).await);
+            }
             for (place, loaded) in batch.iter().zip(&loaded) {
                 if let Ok(loaded) = loaded {
                     cache.insert(place.clone(), loaded.clone());
@@ -169,15 +176,19 @@ fn name(at: &RecordRef) -> String {
     format!("{}[{}]@{}", at.topic, at.partition, at.offset)
 }
 
-fn decode(codec: &Codec, record: Result<InRecord, ReadError>) -> Result<Loaded, ContentError> {
+async fn decode(schemas: &Schemas, record: Result<InRecord, ReadError>) -> Result<Loaded, ContentError> {
     let record = record.map_err(|error| match error {
         ReadError::Gone(what) => ContentError::Gone(what),
         ReadError::Retry(what) => ContentError::Retry(what),
     })?;
     let value = record.value();
-    let envelope = codec
-        .decode::<Envelope>(value)
-        .map_err(|error| ContentError::Mismatch(format!("{}@{}: {error}", record.at, record.offset)))?;
+    let envelope = schemas.read::<Envelope>(value).await.map_err(|error| {
+        let what = format!("{}@{}: {error}", record.at, record.offset);
+        match error {
+            Unreadable::Never(_) => ContentError::Mismatch(what),
+            Unreadable::Later(_) => ContentError::Wait(what),
+        }
+    })?;
     Ok(Loaded {
         envelope: Arc::new(envelope),
         digest: Some(content_digest(value).into()),

@@ -1,8 +1,9 @@
 //! Follows cancellations, and stops what is being done for a cancelled intent.
 
+use crate::registry::Schemas;
 use futures::future::FutureExt as _;
 use starling_bus::{Bus, BusError, LogReader, PartitionId, ReaderEvent, StartAt};
-use starling_protocol::{Body, Codec, Envelope, IntentId};
+use starling_protocol::{Body, Envelope, IntentId};
 use std::{
     collections::{HashMap, HashSet, VecDeque},
     sync::{Arc, Mutex, PoisonError},
@@ -63,7 +64,7 @@ impl Control {
     pub async fn follow(
         bus: &dyn Bus,
         topic: PartitionId,
-        codec: Codec,
+        schemas: impl Into<Schemas>,
         limit: usize,
         stop: CancellationToken,
     ) -> Result<Self, BusError> {
@@ -75,7 +76,7 @@ impl Control {
         let (sender, replayed) = watch::channel(false);
         let control = Self { state: Arc::new(Mutex::new(State::new(limit))), replayed };
         let report = Replay { last, sender };
-        tokio::spawn(follow(control.state.clone(), reader, topic, codec, report, stop));
+        tokio::spawn(follow(control.state.clone(), reader, topic, schemas.into(), report, stop));
         Ok(control)
     }
 
@@ -165,7 +166,7 @@ async fn follow(
     state: Arc<Mutex<State>>,
     reader: Arc<dyn LogReader>,
     topic: PartitionId,
-    codec: Codec,
+    schemas: Schemas,
     replay: Replay,
     stop: CancellationToken,
 ) {
@@ -176,7 +177,12 @@ async fn follow(
         };
         match event {
             ReaderEvent::Record(record) => {
-                match codec.decode::<Envelope>(record.value()) {
+                // Nothing of it may be passed over for want of a schema; it is a topic of few records.
+                let read = tokio::select! {
+                    read = schemas.read_patiently::<Envelope>(record.value()) => read,
+                    () = stop.cancelled() => return,
+                };
+                match read {
                     Ok(Envelope { intent_id, body: Body::Cancel(_), .. }) => {
                         tracing::info!(intent = %intent_id, "the intent is cancelled");
                         state.lock().unwrap_or_else(PoisonError::into_inner).cancel(intent_id);

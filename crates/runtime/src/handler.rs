@@ -62,6 +62,10 @@ pub enum HandleError {
     /// Handle it again after a while; something passing is wrong on our side.
     #[error("{0}")]
     Retry(String),
+    /// Handle it again, however often: something that others need for it is not there yet, such as the
+    /// schema of a record that it refers to.
+    #[error("{0}")]
+    Wait(String),
     /// Nobody can handle it: put it into the dead letters with this reason.
     #[error("{0}")]
     DeadLetter(String),

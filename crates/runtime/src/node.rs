@@ -8,6 +8,7 @@ use crate::{
     fleet::{Fleet, FleetOptions},
     health::Health,
     metrics::Metrics,
+    registry::{RegistryError, Schemas, enveloped_topics},
     router::Router,
     settings::Settings,
     telemetry::Spans,
@@ -24,8 +25,10 @@ pub struct Node {
     pub settings: Arc<Settings>,
     /// The bus.
     pub bus: Arc<dyn Bus>,
-    /// Encodes and decodes.
+    /// Encodes, and decodes what needs no schema registry.
     pub codec: Codec,
+    /// Reads values whatever schema they were written with.
+    pub schemas: Schemas,
     /// Knows all topics.
     pub router: Router,
     /// Reads referenced records.
@@ -65,31 +68,56 @@ pub struct NodeParts {
     pub shutdown: CancellationToken,
 }
 
+/// Why a [`Node`] cannot work.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum NodeError {
+    /// The broker is unreachable, or topics are missing.
+    #[error(transparent)]
+    Bus(#[from] BusError),
+    /// The schema registry is unreachable, or refuses.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
+}
+
 impl Node {
-    /// Looks up all topics, begins to follow cancellations and the fleet.
+    /// Looks up all topics and schemas, begins to follow cancellations and the fleet.
     ///
     /// # Errors
-    /// The broker is unreachable, or topics are missing.
+    /// See [`NodeError`].
     pub async fn connect(
         settings: Arc<Settings>,
         bus: Arc<dyn Bus>,
         parts: NodeParts,
-    ) -> Result<Self, BusError> {
-        let limits = CodecLimits { max_bytes: settings.topics.max_message, ..CodecLimits::default() };
-        let codec = Codec::new(limits);
+    ) -> Result<Self, NodeError> {
+        let codec = Codec::new(CodecLimits {
+            max_bytes: settings.topics.max_message,
+            max_schemas: settings.registry.cache,
+            ..CodecLimits::default()
+        });
         let names = TopicNames::new(settings.topics.prefix.as_str());
         let broadcast = |topic| PartitionId::new(names.name(&topic), 0);
         let (control, fleet) = (broadcast(Topic::Control), broadcast(Topic::Fleet));
         let router = Router::with_pools(bus.as_ref(), names, &settings.topics.pools).await?;
+        // After the broker has answered: it is waited for by trying all of this again and again.
+        let schemas = Schemas::reading(&settings.registry, codec)?;
+        let topics = enveloped_topics(router.names(), &settings.topics.pools);
+        let schemas = tokio::select! {
+            schemas = schemas.writing(&settings.registry, &topics) => schemas?,
+            () = parts.shutdown.cancelled() => {
+                return Err(BusError::Fatal("told to stop before the schema registry answered".to_owned()).into());
+            }
+        };
+        let codec = schemas.codec().clone();
         let content = Arc::new(ContentReader::new(
             bus.clone(),
-            codec.clone(),
+            schemas.clone(),
             ContentOptions {
                 cache_bytes: u64::try_from(settings.content.cache).unwrap_or(u64::MAX),
                 batch: settings.content.batch,
             },
         ));
         let metrics = Arc::new(Metrics::new());
+        schemas.tell(&metrics);
         let retry = SendRetry { give_up_after: settings.processor.send_timeout, ..SendRetry::default() };
         let courier = Courier::new(
             bus.clone(),
@@ -103,7 +131,7 @@ impl Node {
         let farewell = CancellationToken::new();
         let remembered = settings.control.remembered;
         let control =
-            Control::follow(bus.as_ref(), control, codec.clone(), remembered, farewell.clone()).await?;
+            Control::follow(bus.as_ref(), control, schemas.clone(), remembered, farewell.clone()).await?;
         let options =
             FleetOptions { interval: settings.fleet.interval, forget_after: settings.fleet.forget_after };
         let fleet =
@@ -119,6 +147,7 @@ impl Node {
             settings,
             bus,
             codec,
+            schemas,
             router,
             content,
             courier,

@@ -3,7 +3,8 @@
 use crate::{
     clock::Clock,
     http,
-    node::{Node, NodeParts},
+    node::{Node, NodeError, NodeParts},
+    registry::RegistryError,
     settings::{GroupProtocol, Settings, SettingsError, Sources, parse_override},
     telemetry::{self, TelemetryError, TelemetryGuard},
 };
@@ -75,6 +76,9 @@ pub enum StartError {
     /// Topics are missing, or the broker refuses.
     #[error(transparent)]
     Bus(BusError),
+    /// The schema registry does not answer, or refuses.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
     /// Traces cannot be exported.
     #[error(transparent)]
     Telemetry(#[from] TelemetryError),
@@ -100,13 +104,25 @@ impl From<BusError> for StartError {
     }
 }
 
+impl From<NodeError> for StartError {
+    fn from(error: NodeError) -> Self {
+        match error {
+            NodeError::Bus(error) => error.into(),
+            NodeError::Registry(error) => error.into(),
+        }
+    }
+}
+
 impl StartError {
     /// The process's exit code.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
             StartError::Settings(_) | StartError::Telemetry(_) => EXIT_USAGE,
-            StartError::Unreachable { .. } => EXIT_UNAVAILABLE,
+            StartError::Unreachable { .. } | StartError::Registry(RegistryError::Unreachable { .. }) => {
+                EXIT_UNAVAILABLE
+            }
+            StartError::Registry(_) => EXIT_USAGE,
             StartError::Bus(_) | StartError::Http { .. } | StartError::System(_) => 1,
         }
     }
@@ -214,17 +230,17 @@ impl Process {
 
 /// Looks for a broker, and for its topics, for as long as the settings say: in a deployment all parts start at once,
 /// whoever makes the topics among them.
-async fn connect(settings: &Arc<Settings>, bus: Arc<dyn Bus>, parts: NodeParts) -> Result<Node, BusError> {
+async fn connect(settings: &Arc<Settings>, bus: Arc<dyn Bus>, parts: NodeParts) -> Result<Node, NodeError> {
     let give_up = Instant::now() + settings.kafka.connect_timeout;
     loop {
         match Node::connect(settings.clone(), bus.clone(), parts.clone()).await {
-            Err(BusError::Unreachable { .. } | BusError::Retry(_) | BusError::NoSuchTopic { .. })
-                if Instant::now() + KNOCK < give_up =>
-            {
+            Err(NodeError::Bus(
+                BusError::Unreachable { .. } | BusError::Retry(_) | BusError::NoSuchTopic { .. },
+            )) if Instant::now() + KNOCK < give_up => {
                 tokio::select! {
                     () = sleep(KNOCK) => {}
                     () = parts.shutdown.cancelled() => {
-                        return Err(BusError::Retry("told to stop before a broker answered".to_owned()));
+                        return Err(BusError::Retry("told to stop before a broker answered".to_owned()).into());
                     }
                 }
             }

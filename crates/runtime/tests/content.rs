@@ -5,8 +5,8 @@ mod support;
 
 use async_trait::async_trait;
 use starling_bus::{
-    Bus, BusError, Committed, DeliveryFuture, GroupConfig, GroupConsumer, InRecord, LogReader, MemoryBus,
-    OutRecord, PartitionId, ReadError, TopicSpec, Watermarks,
+    Bus, BusError, Committed, DeliveryFuture, GroupConfig, GroupConsumer, InRecord, Inspector, LogReader,
+    MemoryBus, OutRecord, PartitionId, ReadError, TopicSpec, Watermarks,
 };
 use starling_protocol::{Codec, EnvelopeId, RecordRef, Topic};
 use starling_runtime::{
@@ -61,6 +61,9 @@ impl Bus for Counting {
     }
     async fn flush(&self, within: Duration) {
         self.bus.flush(within).await;
+    }
+    fn inspector(&self) -> Arc<dyn Inspector> {
+        self.bus.inspector()
     }
 }
 

@@ -171,6 +171,20 @@ async fn an_unreadable_record_goes_to_the_dead_letters_unchanged() {
 }
 
 #[tokio::test]
+async fn what_others_have_to_bring_is_waited_for_however_often() {
+    let stage = stage().await;
+    stage.put(0, &["wait:a", "reply:b"]).await;
+    let worker = Worker::start(&stage.node, &stage.handler, |config| config.tries = 2);
+    stage.handler.handled("wait:a", 5).await;
+    assert_eq!(stage.results().await, done(&["reply:b"]));
+    stage.handler.release("wait:a");
+    commits(&stage.node, &stage.bus, 0, 2).await;
+    worker.stop().await;
+    assert!(stage.records(&Topic::Dlq).await.is_empty());
+    assert_eq!(stage.results().await, done(&["reply:b", "wait:a"]));
+}
+
+#[tokio::test]
 async fn what_cannot_be_handled_is_a_dead_letter_and_the_coordinator_is_told() {
     let stage = stage().await;
     stage.put(0, &["refuse:a", "panic:b", "retry:c"]).await;

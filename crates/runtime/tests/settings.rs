@@ -28,6 +28,44 @@ fn the_built_in_defaults_are_complete_and_sound() {
 }
 
 #[test]
+fn the_address_of_a_registry_may_hold_its_login_and_a_fault_does_not_show_it() {
+    let load =
+        |pairs: &[(&str, &str)]| Settings::load(&Sources { environment: env(pairs), ..Sources::default() });
+    let url = ("STARLING__REGISTRY__URL", "https://me:p%40ss@registry.example/apis/ccompat/v7");
+    let registry = load(&[url]).unwrap().registry;
+    assert_eq!(registry.url.unwrap().as_str(), "https://registry.example/apis/ccompat/v7");
+    assert_eq!(registry.user.as_deref(), Some("me"));
+    assert_eq!(registry.password.unwrap().expose_secret(), "p@ss");
+
+    let (_file, path) = file("from-file\n");
+    let in_file = ("STARLING__REGISTRY__PASSWORD_FILE", path.to_str().unwrap());
+    let user = ("STARLING__REGISTRY__USER", "you");
+    let registry = load(&[url, user, in_file]).unwrap().registry;
+    assert_eq!(registry.user.as_deref(), Some("you"));
+    assert_eq!(registry.password.unwrap().expose_secret(), "from-file");
+
+    for faulty in [
+        "me:hunter2@registry",
+        "ftp://me:hunter2@registry",
+        "http://a:hunter2@b,http://c",
+        "http://b?k=hunter2",
+    ] {
+        let text = load(&[("STARLING__REGISTRY__URL", faulty)]).unwrap_err().to_string();
+        assert!(text.contains("registry.url") && !text.contains("hunter2"), "{text}");
+    }
+    let faults = load(&[
+        ("STARLING__REGISTRY__PASSWORD", "hunter2"),
+        ("STARLING__REGISTRY__CA_FILE", path.to_str().unwrap()),
+        ("STARLING__REGISTRY__MODE", "both"),
+    ]);
+    let text = faults.unwrap_err().to_string();
+    for name in ["registry.user", "registry.ca_file", "registry.mode"] {
+        assert!(text.contains(name), "{name} is missing: {text}");
+    }
+    assert!(!text.contains("hunter2"), "{text}");
+}
+
+#[test]
 fn later_layers_win() {
     let (_first, first) =
         file("[kafka]\nbrokers = \"file:1\"\nqueue_records = 7\n[topics]\nprefix = \"one\"\n");

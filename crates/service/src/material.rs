@@ -25,6 +25,7 @@ impl From<ContentError> for Unread {
                 retryable: false,
             }),
             ContentError::Retry(_) => Unread::Later(HandleError::Retry(error.to_string())),
+            ContentError::Wait(_) => Unread::Later(HandleError::Wait(error.to_string())),
         }
     }
 }

@@ -98,6 +98,10 @@ impl Model for TracedModel {
         self.model.failed_attempts()
     }
 
+    async fn models(&self) -> Result<Option<Vec<String>>, ModelError> {
+        self.model.models().await
+    }
+
     async fn chat(&self, mut request: ChatRequest) -> Result<ChatReply, ModelError> {
         let mut question = self.begin(&mut request);
         let reply = self.model.chat(request).await;

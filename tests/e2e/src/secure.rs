@@ -76,11 +76,16 @@ impl SecureBroker {
     /// # Errors
     /// Kafka's tool fails.
     pub fn grant(&self, prefix: &str) -> Result<()> {
-        for service in ["planner", "worker", "critic", "cli"] {
-            let words = ["grant", service, service, "--prefix", prefix, "--brokers", &self.admin];
-            script("kafka-rights", &words)?;
-        }
-        Ok(())
+        ["planner", "worker", "critic", "cli"].iter().try_for_each(|name| self.grant_to(name, name, prefix))
+    }
+
+    /// Lets a user do what a service needs in the topics with this prefix.
+    ///
+    /// # Errors
+    /// Kafka's tool fails.
+    pub fn grant_to(&self, user: &str, service: &str, prefix: &str) -> Result<()> {
+        let words = ["grant", service, user, "--prefix", prefix, "--brokers", &self.admin];
+        script("kafka-rights", &words).map(drop)
     }
 
     /// Takes one right on a topic back.

@@ -221,6 +221,11 @@ impl Swarm {
         self.secure.as_ref().expect("a broker of its own")
     }
 
+    /// Processes that are started from now on have this setting, as for `--set`.
+    pub fn also_set(&mut self, setting: &str) {
+        self.args.extend(["--set".to_owned(), setting.to_owned()]);
+    }
+
     /// Starts one more process of this installation. The name of the model that it asks for is its own name,
     /// so that a call tells who made it.
     ///

@@ -8,6 +8,7 @@ mod context;
 mod convert;
 mod errors;
 mod handover;
+mod inspect;
 mod options;
 mod producer;
 mod pump;
@@ -25,12 +26,13 @@ pub use transaction::TransactionProbe;
 use self::{
     admin::Admin,
     consumers::{KafkaMember, KafkaReader},
+    inspect::KafkaInspector,
     producer::Sender,
     single::SingleReads,
 };
 use crate::{
-    Bus, BusError, Committed, DeliveryFuture, GroupConfig, GroupConsumer, InRecord, LogReader, OutRecord,
-    PartitionId, ReadError, TopicSpec, Watermarks,
+    Bus, BusError, Committed, DeliveryFuture, GroupConfig, GroupConsumer, InRecord, Inspector, LogReader,
+    OutRecord, PartitionId, ReadError, TopicSpec, Watermarks,
 };
 use async_trait::async_trait;
 use std::{sync::Arc, time::Duration};
@@ -40,6 +42,7 @@ pub struct KafkaBus {
     sender: Sender,
     admin: Admin,
     single: Arc<SingleReads>,
+    inspector: KafkaInspector,
 }
 
 impl KafkaBus {
@@ -51,6 +54,7 @@ impl KafkaBus {
         Ok(Arc::new(Self {
             sender: Sender::new(&options)?,
             admin: Admin::new(options.clone())?,
+            inspector: KafkaInspector::new(options.clone()),
             single: SingleReads::new(options),
         }))
     }
@@ -96,5 +100,9 @@ impl Bus for KafkaBus {
 
     async fn flush(&self, within: Duration) {
         self.sender.flush(within).await;
+    }
+
+    fn inspector(&self) -> Arc<dyn Inspector> {
+        Arc::new(self.inspector.clone())
     }
 }

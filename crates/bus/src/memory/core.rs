@@ -67,7 +67,8 @@ impl Core {
         }
         let keep_all = spec.settings.get("retention.ms").is_some_and(|value| value == "-1");
         let logs = (0..spec.partitions).map(|_| super::log::Log::default()).collect();
-        self.topics.insert(spec.name.as_str().into(), Topic { logs, keep_all });
+        let settings = spec.settings.clone();
+        self.topics.insert(spec.name.as_str().into(), Topic { logs, keep_all, settings });
         Ok(true)
     }
 

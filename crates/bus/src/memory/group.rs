@@ -44,6 +44,10 @@ pub(super) struct Member {
 }
 
 impl Member {
+    pub(super) fn owned(&self) -> impl Iterator<Item = &PartitionId> {
+        self.owned.iter()
+    }
+
     fn owns(&self, at: &PartitionId) -> bool {
         self.owned.contains(at) || !self.topics.contains(&at.topic)
     }

@@ -3,7 +3,7 @@
 use super::feed::FeedId;
 use crate::{InRecord, OutRecord, PartitionId};
 use starling_protocol::Timestamp;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// What a record costs beside its bytes: the structures that hold it.
 const OVERHEAD: usize = 128;
@@ -77,11 +77,12 @@ pub(super) fn size_of_record(record: &OutRecord) -> usize {
     OVERHEAD + key + payload + headers
 }
 
-/// A topic: its partitions, and whether retention may shorten them.
+/// A topic: its partitions, whether retention may shorten them, and the settings that it was made with.
 #[derive(Debug)]
 pub(super) struct Topic {
     pub(super) logs: Vec<Log>,
     pub(super) keep_all: bool,
+    pub(super) settings: BTreeMap<String, String>,
 }
 
 impl Topic {

@@ -9,6 +9,7 @@ mod core;
 mod faults;
 mod feed;
 mod group;
+mod inspect;
 mod log;
 mod options;
 
@@ -19,10 +20,11 @@ use self::{
     consumers::{MemoryMember, MemoryReader},
     core::{Core, Shared},
     faults::Held,
+    inspect::MemoryInspector,
 };
 use crate::{
-    Bus, BusError, Committed, Delivered, DeliveryFuture, GroupConfig, GroupConsumer, InRecord, LogReader,
-    OutRecord, PartitionId, ReadError, SendError, TopicSpec, Watermarks,
+    Bus, BusError, Committed, Delivered, DeliveryFuture, GroupConfig, GroupConsumer, InRecord, Inspector,
+    LogReader, OutRecord, PartitionId, ReadError, SendError, TopicSpec, Watermarks,
 };
 use async_trait::async_trait;
 use futures::FutureExt;
@@ -128,6 +130,10 @@ impl Bus for MemoryBus {
             }
         };
         let _ = timeout(within, none_held).await; // the bound is the caller's wish
+    }
+
+    fn inspector(&self) -> Arc<dyn Inspector> {
+        Arc::new(MemoryInspector(self.shared.clone()))
     }
 }
 

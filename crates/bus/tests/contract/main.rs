@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod groups;
+mod inspections;
 mod logs;
 mod world;
 
@@ -57,6 +58,10 @@ contract! {
     groups::a_second_member_of_one_instance_name_ends_the_first
     groups::an_invalid_committed_offset_is_loud
     groups::members_come_and_go_and_every_record_is_done_once
+    inspections::a_cluster_names_itself_and_its_brokers
+    inspections::topics_tell_their_partitions_and_settings
+    inspections::a_group_tells_who_has_what
+    inspections::ends_and_commits_are_told_for_many_at_once
 }
 
 /// The broker-side group protocol keeps the same promises.
@@ -80,6 +85,13 @@ mod kafka_consumer_protocol {
         a_dead_members_records_come_again
         leaving_revokes_then_closes
         members_come_and_go_and_every_record_is_done_once
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn members_of_a_group_that_the_broker_balances_are_not_told() {
+        if let Some(world) = World::kafka_with(starling_bus::GroupProtocol::Consumer) {
+            inspections::members_are_told_or_nothing(world).await;
+        }
     }
 }
 

@@ -17,7 +17,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep, timeout_at};
 
 /// Longest error body that is read: it is only quoted from.
-const MAX_ERROR_BYTES: usize = 64 << 10;
+pub(super) const MAX_ERROR_BYTES: usize = 64 << 10;
 
 pub(super) struct Call {
     pub(super) endpoint: Arc<Endpoint>,
@@ -326,7 +326,7 @@ pub(super) fn too_big(most: usize) -> Fault {
 }
 
 /// Reads the beginning of a body, whatever happens.
-async fn read_up_to(mut response: Response, most: usize) -> Vec<u8> {
+pub(super) async fn read_up_to(mut response: Response, most: usize) -> Vec<u8> {
     let mut body = Vec::new();
     while body.len() < most {
         match response.chunk().await {

@@ -8,6 +8,7 @@ mod call;
 mod dialect;
 mod failures;
 mod fault;
+mod models;
 mod options;
 mod reply;
 mod retry;
@@ -146,6 +147,10 @@ impl Model for OpenAiModel {
 
     fn failed_attempts(&self) -> Vec<FailedAttempts> {
         self.inner.failures.all()
+    }
+
+    async fn models(&self) -> Result<Option<Vec<String>>, ModelError> {
+        models::list(&self.inner).await
     }
 
     async fn chat(&self, request: ChatRequest) -> Result<ChatReply, ModelError> {

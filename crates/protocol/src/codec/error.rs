@@ -24,7 +24,8 @@ pub enum EncodeError {
     },
 }
 
-/// Bytes that are no record. The same bytes will never be one, so they belong into the dead letters.
+/// Bytes that are no record. The same bytes will never be one, so they belong into the dead letters;
+/// [`DecodeError::UnknownSchemaId`] alone can pass, when the codec learns what the id stands for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// There are no bytes.
@@ -59,8 +60,8 @@ pub enum DecodeError {
         /// Its fingerprint, in the order of the header.
         fingerprint: Fingerprint,
     },
-    /// Written with a schema id that the registry's table does not have.
-    #[error("the value was written with schema id {id}, which is not among the known ids of the registry")]
+    /// Written with a schema id that the codec does not know (yet).
+    #[error("the value was written with schema id {id} of a schema registry, which is not known here")]
     UnknownSchemaId {
         /// The id.
         id: i32,

@@ -3,12 +3,16 @@
 //! A reader takes Avro single-object encoding and Confluent framing alike. Values written with another
 //! known version of a schema are translated by Avro's rules of resolution. Whatever the bytes are,
 //! decoding neither panics nor takes more memory than [`CodecLimits`] allow.
+//!
+//! A schema id that the codec does not know is [`DecodeError::UnknownSchemaId`]. Whoever can ask a schema
+//! registry lets the codec [learn](Codec::learn) what the id stands for, and decodes again.
 
 mod cursor;
 mod default;
 mod error;
 mod framing;
 mod golden;
+mod learned;
 mod plan;
 mod record;
 mod schema;
@@ -25,10 +29,11 @@ pub use schema::{Fingerprint, schema_json};
 use apache_avro::Schema;
 use framing::{FrameFault, SchemaName};
 use golden::WriterSchema;
+use learned::Learned;
 use schema::Current;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use survey::{Refused, survey};
 
 /// What a codec spends on one value at most.
@@ -40,11 +45,14 @@ pub struct CodecLimits {
     /// themselves. It is checked against an upper bound before anything is allocated, up to six times
     /// what a value really takes. Default 64 MiB.
     pub max_memory: usize,
+    /// Most schemas that are [learned](Codec::learn) and remembered; the one learned first is forgotten
+    /// first. Default 256.
+    pub max_schemas: usize,
 }
 
 impl Default for CodecLimits {
     fn default() -> Self {
-        Self { max_bytes: 8 << 20, max_memory: 64 << 20 }
+        Self { max_bytes: 8 << 20, max_memory: 64 << 20, max_schemas: 256 }
     }
 }
 
@@ -52,8 +60,10 @@ impl Default for CodecLimits {
 #[derive(Clone, Debug, Default)]
 pub struct Codec {
     limits: CodecLimits,
-    /// What the ids of a schema registry stand for.
+    /// What the ids of a schema registry stand for, for good.
     ids: Arc<BTreeMap<i32, Origin>>,
+    /// What else they stand for, as far as anybody wanted to know. Clones share it.
+    learned: Arc<RwLock<Learned>>,
     /// Ids to write with; single-object encoding where there is none.
     write_ids: Arc<BTreeMap<RecordKind, i32>>,
 }
@@ -105,6 +115,27 @@ impl Codec {
         }
         self.ids = Arc::new(ids);
         Ok(self)
+    }
+
+    /// Also reads, from now on, what is written under this `id` of a schema registry; so do all clones. The
+    /// schema as JSON is complete in itself.
+    ///
+    /// # Errors
+    /// As for [`Codec::with_confluent`].
+    pub fn learn(&self, id: i32, json: &str) -> Result<(), SchemaError> {
+        let origin = origin_of(json)?;
+        let mut learned = self.learned.write().unwrap_or_else(PoisonError::into_inner);
+        learned.insert(id, origin, self.limits.max_schemas);
+        Ok(())
+    }
+
+    /// The schema id in the Confluent frame of `value`, if the codec does not know what it stands for.
+    #[must_use]
+    pub fn unknown_id(&self, value: &[u8]) -> Option<i32> {
+        match framing::split(value) {
+            Ok((SchemaName::Id(id), _)) => self.origin_of_id(id).is_none().then_some(id),
+            _ => None,
+        }
     }
 
     /// The same codec, which writes records of `kind` in Confluent framing, with the registry's `id` of
@@ -185,7 +216,7 @@ impl Codec {
 
     fn origin(&self, name: SchemaName) -> Result<Origin, DecodeError> {
         match name {
-            SchemaName::Id(id) => self.ids.get(&id).cloned().ok_or(DecodeError::UnknownSchemaId { id }),
+            SchemaName::Id(id) => self.origin_of_id(id).ok_or(DecodeError::UnknownSchemaId { id }),
             SchemaName::Fingerprint(fingerprint) => {
                 let current = RecordKind::ALL
                     .into_iter()
@@ -196,6 +227,11 @@ impl Codec {
                     .ok_or(DecodeError::UnknownSchema { fingerprint })
             }
         }
+    }
+
+    fn origin_of_id(&self, id: i32) -> Option<Origin> {
+        let learned = || self.learned.read().unwrap_or_else(PoisonError::into_inner).get(id);
+        self.ids.get(&id).cloned().or_else(learned)
     }
 
     fn refused(&self, refused: Refused) -> DecodeError {

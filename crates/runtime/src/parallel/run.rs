@@ -10,6 +10,7 @@ use crate::{
     metrics::{ReasonLabel, TopicMetrics},
     node::Node,
     outbox::{Outbox, ScopeGuard},
+    registry::Unreadable,
     router::{attempt_of, task_of},
     telemetry::{ActiveSpan, Processed, TraceContext},
     wire,
@@ -21,6 +22,9 @@ use std::{any::Any, future::Future, panic::AssertUnwindSafe, sync::Arc, time::Du
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
+
+/// A record that waits for others is looked at as rarely as one that has failed so often.
+const WAITING: u32 = 4;
 
 /// What handles the records of an inbox.
 pub(super) enum Work {
@@ -87,18 +91,21 @@ impl Runner {
         }
         match &self.work {
             Work::Records(handler) => self.run_record(handler.as_ref(), job, slot).await,
-            Work::Envelopes(handler) => match self.node.codec.decode::<Envelope>(job.record.value()) {
+            Work::Envelopes(handler) => match self.node.schemas.read::<Envelope>(job.record.value()).await {
                 Ok(envelope) => self.run_envelope(handler.as_ref(), envelope, job, slot).await,
-                Err(error) => {
+                Err(Unreadable::Never(why)) => {
                     drop(slot);
-                    let reason = Reason::new("undecodable", error.to_string());
-                    self.begin(job, None).bury(reason, None).await
+                    self.begin(job, None).bury(Reason::new("undecodable", why), None).await
                 }
+                Err(Unreadable::Later(why)) => self.later(job, &why),
             },
         }
     }
 
     async fn run_record<S>(&self, handler: &dyn RecordHandler, job: Job, slot: S) -> End {
+        if let Err(why) = self.node.schemas.meet(job.record.value()).await {
+            return self.later(job, &why);
+        }
         let record = job.record.clone();
         let running = self.begin(job, None);
         let cx = running.context(CancellationToken::new());
@@ -176,6 +183,14 @@ impl Runner {
         handled
     }
 
+    /// The record waits for something that others have to bring. Nothing is wrong with it, and nothing has
+    /// happened yet: no span, and no line in the log, which tells of the cause.
+    fn later(&self, job: Job, why: &str) -> End {
+        self.metrics.retried.inc();
+        tracing::debug!(at = %job.record.at, offset = job.record.offset, why, "the record waits");
+        End::Again { job, wait: self.config.backoff(WAITING) }
+    }
+
     fn begin(&self, job: Job, envelope: Option<&Envelope>) -> Running<'_> {
         let record = &job.record;
         let mut span = self.node.spans.process(Processed {
@@ -243,6 +258,10 @@ impl<'r> Running<'r> {
                     return Concluded::Ended(self.again(&why, true));
                 }
                 self.dead("tries", format!("handled {tries} times without success, at last: {why}"))
+            }
+            Stopped::Handler(HandleError::Wait(why)) => {
+                self.span.fail(&why);
+                Concluded::Ended(self.runner.later(self.job, &why))
             }
             Stopped::Handler(HandleError::DeadLetter(why)) => self.dead("handler", why),
             Stopped::Handler(HandleError::Fatal(why)) => {

@@ -6,10 +6,12 @@
 mod coordinator;
 mod layers;
 mod reader;
+mod registry;
 mod sections;
 mod security;
 mod units;
 
+pub use registry::{RegistryMode, RegistrySettings};
 pub use sections::{
     ContentSettings, ControlSettings, FleetSettings, GroupProtocol, HttpSettings, IntakeSettings,
     KafkaSettings, LogFormat, ModelPrice, ModelSettings, Offline, Partitions, ProcessorSettings, Retention,
@@ -27,6 +29,8 @@ pub struct Settings {
     pub topics: TopicSettings,
     /// How to reach Kafka.
     pub kafka: KafkaSettings,
+    /// The schema registry.
+    pub registry: RegistrySettings,
     /// The parallel processor.
     pub processor: ProcessorSettings,
     /// What the input topic takes.

@@ -287,6 +287,7 @@ pub(super) fn read(r: &mut Reader) -> Settings {
     let settings = Settings {
         topics: topics(r),
         kafka: kafka(r),
+        registry: super::registry::read(r),
         processor: processor(r),
         intake: IntakeSettings { max_intent: r.size("intake.max_intent", 1024..=64 << 20) },
         content: ContentSettings {

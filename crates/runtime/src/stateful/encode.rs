@@ -2,6 +2,7 @@
 
 use crate::{
     parallel::dead_letter::{Reason, dead_letter, without_value},
+    registry::Schemas,
     router::{Router, key_of, task_of},
     telemetry::{ActiveSpan, Spans},
     wire,
@@ -11,11 +12,11 @@ use starling_bus::{InRecord, OutRecord, PartitionId};
 use starling_engine::coordinator::{Destination, Event};
 use starling_engine::statelog::{RECORD_OVERHEAD, upper_bound};
 use starling_protocol::state::{LoggedEffect, LoggedHeader};
-use starling_protocol::{Codec, Envelope, TaskId, Timestamp, Topic};
+use starling_protocol::{Envelope, TaskId, Timestamp, Topic};
 
 /// Turns what a machine wants into bytes with an address.
 pub(super) struct Encoder {
-    pub(super) codec: Codec,
+    pub(super) schemas: Schemas,
     pub(super) router: Router,
     pub(super) spans: Spans,
     pub(super) max_record: usize,
@@ -35,7 +36,7 @@ impl Encoder {
         let (topic, partition) = address(to);
         let key = key_of(&topic, envelope);
         let at = self.router.route(&topic, key, partition).map_err(|e| refused(e.to_string()))?;
-        let payload = self.codec.encode(envelope).map_err(|e| refused(e.to_string()))?;
+        let payload = self.schemas.codec().encode(envelope).map_err(|e| refused(e.to_string()))?;
         let mut span = self.spans.send(&at, trace);
         links.iter().for_each(|link| span.link(link));
         span.set_with("starling.intent_id", || envelope.intent_id.as_str().to_owned());
@@ -72,7 +73,7 @@ impl Encoder {
     pub(super) fn notice(&self, envelope: &Envelope, trace: &str) -> Option<OutRecord> {
         let key = key_of(&Topic::Progress, envelope);
         let to = self.router.route(&Topic::Progress, key, None).ok()?;
-        let payload = self.codec.encode(envelope).ok()?;
+        let payload = self.schemas.codec().encode(envelope).ok()?;
         Some(OutRecord {
             to,
             key: key.map(|key| Bytes::copy_from_slice(key.as_bytes())),
@@ -84,7 +85,7 @@ impl Encoder {
     /// What the machine is to be told about an effect that the broker refused. `None` if the effect was
     /// no envelope, so that no intent waits for it.
     pub(super) fn refusal(&self, effect: &LoggedEffect, reason: &str) -> Option<Event> {
-        let envelope = self.codec.decode::<Envelope>(&effect.payload).ok()?;
+        let envelope = self.schemas.codec().decode::<Envelope>(&effect.payload).ok()?;
         Some(refusal_of(&envelope, reason.to_owned()))
     }
 

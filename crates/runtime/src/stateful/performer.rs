@@ -1,7 +1,7 @@
 //! Performs effects: sends each until it is acknowledged or refused.
 
 use super::encode::performed;
-use crate::telemetry::ActiveSpan;
+use crate::{registry::Schemas, telemetry::ActiveSpan};
 use futures::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
 use starling_bus::{Bus, DeliveryFuture, OutRecord, SendError};
 use starling_protocol::state::LoggedEffect;
@@ -26,26 +26,35 @@ pub(super) enum Performed {
 /// holds is still sent.
 pub(super) struct Performer {
     bus: Arc<dyn Bus>,
+    schemas: Schemas,
     resend: Resend,
     under_way: FuturesUnordered<BoxFuture<'static, Performed>>,
 }
 
 impl Performer {
-    pub(super) fn new(bus: Arc<dyn Bus>, resend: Resend) -> Self {
-        Self { bus, resend, under_way: FuturesUnordered::new() }
+    pub(super) fn new(bus: Arc<dyn Bus>, schemas: Schemas, resend: Resend) -> Self {
+        Self { bus, schemas, resend, under_way: FuturesUnordered::new() }
     }
 
     /// Enqueues an effect of decision `seq` now, after all that were enqueued before.
     pub(super) fn perform(&self, seq: i64, effect: &LoggedEffect, span: Option<ActiveSpan>) {
         let record = performed(effect);
         let delivery = self.bus.send(record.clone());
-        let (bus, resend, effect) = (self.bus.clone(), self.resend, effect.clone());
+        let (bus, schemas, resend) = (self.bus.clone(), self.schemas.clone(), self.resend);
+        let effect = effect.clone();
         self.under_way.push(Box::pin(async move {
             let result = settle(bus, resend, record, delivery).await;
             drop(span); // the span of a send ends with its acknowledgement
             match result {
                 Ok(()) => Performed::Done { seq },
-                Err(reason) => Performed::Refused { seq, effect, reason },
+                Err(reason) => {
+                    // It may be from the log, written under another schema id. What it says must be readable.
+                    while let Err(why) = schemas.meet(&effect.payload).await {
+                        tracing::warn!(why, "waiting for the schema of an effect that the broker refuses");
+                        tokio::time::sleep(resend.max).await;
+                    }
+                    Performed::Refused { seq, effect, reason }
+                }
             }
         }));
     }

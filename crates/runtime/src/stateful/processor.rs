@@ -14,6 +14,7 @@ use crate::{
     health::{Health, Pulse},
     metrics::{Hops, Metrics, TopicLabel},
     node::Node,
+    registry::Schemas,
     router::Router,
     telemetry::Spans,
 };
@@ -21,7 +22,7 @@ use starling_bus::{
     Assignment, Bus, BusError, Deliver, GroupConfig, GroupConsumer, GroupEvent, PartitionId, RevokeAck,
 };
 use starling_engine::coordinator::FleetView;
-use starling_protocol::{Codec, Topic};
+use starling_protocol::Topic;
 use std::{collections::HashMap, sync::Arc, time::Duration};
 use tokio::{
     sync::watch,
@@ -39,8 +40,8 @@ const BEAT: Duration = Duration::from_secs(1);
 pub struct StatefulParts<M> {
     /// The bus.
     pub bus: Arc<dyn Bus>,
-    /// Encodes and decodes.
-    pub codec: Codec,
+    /// Encodes and reads.
+    pub schemas: Schemas,
     /// Knows all topics.
     pub router: Router,
     /// Starts spans.
@@ -62,7 +63,7 @@ impl<M> StatefulParts<M> {
     pub fn on(node: &Node, make: Arc<dyn Fn(i32) -> M + Send + Sync>) -> Self {
         Self {
             bus: node.bus.clone(),
-            codec: node.codec.clone(),
+            schemas: node.schemas.clone(),
             router: node.router.clone(),
             spans: node.spans.clone(),
             metrics: node.metrics.clone(),
@@ -115,7 +116,7 @@ impl<M: Machine> StatefulProcessor<M> {
     /// # Errors
     /// The bus cannot be used, or the state topic does not have as many partitions as the inbox.
     pub async fn join(parts: StatefulParts<M>) -> Result<Self, StatefulError> {
-        let StatefulParts { bus, codec, router, spans, metrics, clock, fleet, make, options } = parts;
+        let StatefulParts { bus, schemas, router, spans, metrics, clock, fleet, make, options } = parts;
         let names = router.names();
         let (inbox_topic, state_topic) = (names.name(&Topic::Coordinator), names.name(&Topic::State));
         let partitions = bus.partitions(&inbox_topic).await?;
@@ -143,7 +144,7 @@ impl<M: Machine> StatefulProcessor<M> {
         let shared = Shared {
             inboxes: Feed::open(bus.as_ref(), bounds).await?,
             logs: Feed::open(bus.as_ref(), bounds).await?,
-            encoder: Arc::new(Encoder { codec, router, spans, max_record: options.max_record }),
+            encoder: Arc::new(Encoder { schemas, router, spans, max_record: options.max_record }),
             bus,
             clock,
             hops: Hops::of(&metrics, &inbox_topic),

@@ -129,12 +129,12 @@ pub(super) async fn next_record<M>(
 }
 
 pub(super) fn encode<M>(shared: &Shared<M>, record: &StateRecord) -> Result<Vec<u8>, Failure> {
-    let encoded = shared.encoder.codec.encode(record);
+    let encoded = shared.encoder.schemas.codec().encode(record);
     encoded.map_err(|error| Failure::Fatal(format!("a state record cannot be encoded: {error}")))
 }
 
 pub(super) fn decode<M>(shared: &Shared<M>, record: &InRecord) -> Result<StateRecord, Refusal> {
-    let decoded = shared.encoder.codec.decode(record.value());
+    let decoded = shared.encoder.schemas.codec().decode(record.value());
     decoded.map_err(|error| Refusal::Undecodable { offset: record.offset, reason: error.to_string() })
 }
 

@@ -15,7 +15,7 @@ use starling_runtime::stateful::{
     Machine, StatefulError, StatefulOptions, StatefulParts, StatefulProcessor, StatefulReport,
 };
 use starling_runtime::telemetry::Spans;
-use starling_runtime::{Clock, Metrics, Router};
+use starling_runtime::{Clock, Metrics, Router, Schemas};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, atomic::AtomicI64, atomic::Ordering};
 use std::time::Duration;
@@ -166,6 +166,7 @@ pub(crate) struct World {
     pub(crate) bus: Arc<dyn Bus>,
     memory: Option<MemoryFaults>,
     pub(crate) codec: Codec,
+    schemas: Schemas,
     names: TopicNames,
     /// Milliseconds that the clock is ahead.
     pub(crate) ahead: Arc<AtomicI64>,
@@ -226,7 +227,13 @@ impl World {
         let topics: Vec<TopicSpec> = Topic::all().iter().map(spec).collect();
         bus.create_topics(&topics).await.unwrap();
         let (ahead, began) = (Arc::default(), Instant::now());
-        Self { bus, memory: None, codec: Codec::default(), names, ahead, began }
+        let codec = Codec::default();
+        Self { bus, memory: None, schemas: codec.clone().into(), codec, names, ahead, began }
+    }
+
+    /// The same with processes that read like this.
+    pub(crate) fn reading_with(self, schemas: Schemas) -> Self {
+        Self { schemas, ..self }
     }
 
     pub(crate) fn faults(&self) -> &MemoryFaults {
@@ -273,7 +280,7 @@ impl World {
     ) -> Result<StatefulProcessor<Counter>, StatefulError> {
         StatefulProcessor::join(StatefulParts {
             bus: self.bus.clone(),
-            codec: self.codec.clone(),
+            schemas: self.schemas.clone(),
             router: Router::connect(self.bus.as_ref(), self.names.clone()).await.unwrap(),
             spans: Spans::off(),
             metrics: Arc::new(Metrics::new()),

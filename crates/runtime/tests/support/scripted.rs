@@ -18,7 +18,7 @@ use tokio::{sync::watch, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
 /// What a task does is the part of its title before the colon: `reply`, `hold` (until released),
-/// `retry`, `refuse`, `panic`, `sleep` (for ever, until cancelled), `stubborn` (also when cancelled).
+/// `wait` (as `retry`, until released), `retry`, `refuse`, `panic`, `sleep` (for ever, until cancelled), `stubborn` (also when cancelled).
 pub struct Scripted {
     pub calls: Mutex<Vec<String>>,
     released: watch::Sender<HashSet<String>>,
@@ -59,6 +59,9 @@ impl EnvelopeHandler for Scripted {
             "hold" => {
                 let mut released = self.released.subscribe();
                 released.wait_for(|released| released.contains(&title)).await.unwrap();
+            }
+            "wait" if !self.released.borrow().contains(&title) => {
+                return Err(HandleError::Wait("not there".into()));
             }
             "retry" => return Err(HandleError::Retry("not now".into())),
             "refuse" => return Err(HandleError::DeadLetter("not this".into())),

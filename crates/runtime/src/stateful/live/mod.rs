@@ -18,7 +18,10 @@ use futures::future::BoxFuture;
 use starling_bus::{Delivered, InRecord, OutRecord, PartitionId};
 use starling_engine::coordinator::{Counters, Event, FleetView, Milestone};
 use starling_engine::statelog::{Batch, Owner};
-use starling_protocol::state::{SnapshotChunk, StateRecord};
+use starling_protocol::{
+    DecodeError, Envelope,
+    state::{SnapshotChunk, StateRecord},
+};
 use std::{collections::VecDeque, time::Duration};
 use tokio::{
     sync::watch,
@@ -39,6 +42,8 @@ pub(super) struct Live<'a, M> {
     inbox: Tap,
     /// Offset of the inbox from which on nothing was received.
     next_received: i64,
+    /// Received, but its schema has to be asked for. Nothing after it is received meanwhile.
+    unread: Option<Unread>,
     /// Received, not stepped.
     waiting: VecDeque<Input>,
     /// Bytes of the records among them.
@@ -73,6 +78,13 @@ struct Appending {
     along: Vec<Along>,
 }
 
+/// A record of the inbox whose schema is not known yet.
+struct Unread {
+    record: InRecord,
+    at: Instant,
+    envelope: BoxFuture<'static, Result<Envelope, String>>,
+}
+
 /// What belongs to a step of the decision under way, and is due once that is confirmed.
 struct Along {
     sends: Vec<Option<ActiveSpan>>,
@@ -92,7 +104,7 @@ impl<'a, M: Machine> Live<'a, M> {
         fleet.mark_changed(); // the machine has not seen it
         let position = owner.position();
         let next_received = start_input;
-        let performer = Performer::new(shared.bus.clone(), resend);
+        let performer = Performer::new(shared.bus.clone(), shared.encoder.schemas.clone(), resend);
         for (seq, effects) in owner.pending() {
             effects.iter().for_each(|effect| performer.perform(seq, effect, None));
         }
@@ -115,6 +127,7 @@ impl<'a, M: Machine> Live<'a, M> {
             },
             inbox,
             next_received,
+            unread: None,
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             carry: None,
@@ -155,7 +168,8 @@ impl<'a, M: Machine> Live<'a, M> {
                 () = Stop::wanted(stop), if !stopping => self.give_back(),
                 appended = delivery_of(&mut self.appending) => self.appended(appended?).await?,
                 performed = self.performer.next() => self.performed(performed),
-                event = self.inbox.next(), if has_room => self.received(event)?,
+                envelope = reading_of(&mut self.unread), if !stopping => self.now_read(envelope),
+                event = self.inbox.next(), if has_room && self.unread.is_none() => self.received(event)?,
                 changed = self.fleet.changed(), if has_room && self.fleet_speaks => {
                     self.fleet_speaks = changed.is_ok();
                     let view = self.fleet.borrow_and_update().clone();
@@ -194,12 +208,28 @@ impl<'a, M: Machine> Live<'a, M> {
         }
         self.next_received = record.offset.saturating_add(1);
         self.shared.hops.observe(record.timestamp, self.shared.clock.now());
-        let decoded = self.shared.encoder.codec.decode(record.value());
+        let (schemas, at) = (&self.shared.encoder.schemas, Instant::now());
+        match schemas.codec().decode(record.value()) {
+            Err(DecodeError::UnknownSchemaId { .. }) => {
+                let (schemas, value) = (schemas.clone(), record.payload.clone().unwrap_or_default());
+                let envelope = Box::pin(async move { schemas.read_patiently(&value).await });
+                self.unread = Some(Unread { record, at, envelope });
+            }
+            decoded => self.take_in(record, at, decoded.map_err(|error| error.to_string())),
+        }
+    }
+
+    /// The schema that had to be asked for is there, or never will be.
+    fn now_read(&mut self, envelope: Result<Envelope, String>) {
+        if let Some(Unread { record, at, .. }) = self.unread.take() {
+            self.take_in(record, at, envelope);
+        }
+    }
+
+    fn take_in(&mut self, record: InRecord, at: Instant, envelope: Result<Envelope, String>) {
         let bytes = size_of(&record);
         self.waiting_bytes += bytes;
-        let envelope = decoded.map_err(|error| error.to_string());
-        let received = Received { record, envelope, bytes, at: Instant::now() };
-        self.waiting.push_back(Input::Record(Box::new(received)));
+        self.waiting.push_back(Input::Record(Box::new(Received { record, envelope, bytes, at })));
         if self.next_received >= self.backlog_end && !self.caught_up {
             self.waiting.push_back(Input::BacklogRead);
         }
@@ -230,6 +260,7 @@ impl<'a, M: Machine> Live<'a, M> {
     /// Steps what waits, as far as it goes into one record.
     fn fill(&mut self, batch: &mut Batch, along: &mut Vec<Along>) -> Result<(), Failure> {
         while self.has_room()
+            && self.unread.is_none()
             && let Some(event) = self.inbox.try_next()
         {
             self.received(Some(event))?;
@@ -345,6 +376,14 @@ impl<'a, M: Machine> Live<'a, M> {
 async fn delivery_of(appending: &mut Option<Appending>) -> Result<Delivered, Failure> {
     match appending {
         Some(appending) => (&mut appending.delivery).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// What the record says whose schema is being asked for; pending for ever if there is none.
+async fn reading_of(unread: &mut Option<Unread>) -> Result<Envelope, String> {
+    match unread {
+        Some(unread) => (&mut unread.envelope).await,
         None => std::future::pending().await,
     }
 }

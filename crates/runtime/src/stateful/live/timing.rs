@@ -44,6 +44,7 @@ impl<M: Machine> Live<'_, M> {
     pub(super) fn give_back(&mut self) {
         // Committing and acknowledging take some of the time, too.
         self.stop_by = Some(Instant::now() + self.shared.options.revoke_timeout.mul_f64(0.7));
+        self.unread = None;
         self.waiting.clear();
         self.carry = None;
         self.chunks.clear();

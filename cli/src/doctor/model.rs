@@ -1,0 +1,192 @@
+//! Does the model answer, does it take the key, does it know the names?
+
+use super::finding::{Finding, Remark, Status};
+use futures::future::join_all;
+use starling_llm::{ChatRequest, Format, Message, Model, ModelError, ModelErrorKind, Purpose, Speaker};
+use starling_runtime::settings::ModelSettings;
+use starling_service::model_from;
+use std::{collections::BTreeMap, time::Duration};
+use tokio::time::Instant;
+
+pub(super) const NAME: &str = "model";
+
+/// How long a call of one token may take.
+const CALL: Duration = Duration::from_secs(12);
+
+/// What an endpoint told.
+#[derive(Clone, Debug)]
+pub(super) struct Told {
+    pub(super) endpoint: String,
+    /// The models that the settings name.
+    pub(super) wanted: Vec<String>,
+    /// Those that the endpoint lists, if it does.
+    pub(super) listed: Result<Option<Vec<String>>, (ModelErrorKind, String)>,
+    /// What came of asking for a token, if they were asked.
+    pub(super) called: BTreeMap<String, Result<(), (ModelErrorKind, String)>>,
+}
+
+pub(super) async fn check(settings: &ModelSettings, call: bool) -> Finding {
+    if settings.is_offline() {
+        let advice = "set OPENAI_API_KEY, and OPENAI_BASE_URL for a server of your own";
+        return Finding::of(
+            NAME,
+            Remark::warning("the offline model answers, which is a program and no LLM", advice),
+        );
+    }
+    let model = match model_from(settings) {
+        Ok(model) => model,
+        Err(error) => {
+            return Finding::of(NAME, Remark::fault(error.to_string(), "correct the settings of [model]"));
+        }
+    };
+    let purposes = purposes(settings);
+    let told = |error: ModelError| (error.kind, error.message);
+    let listed = model.models().await.map_err(told);
+    let unreachable = matches!(listed, Err((ModelErrorKind::Unreachable, _)));
+    let called = if call && !unreachable {
+        let calls = purposes.iter().map(|(name, purpose)| {
+            let model = model.as_ref();
+            async move { (name.clone(), ask(model, *purpose).await.map_err(told)) }
+        });
+        join_all(calls).await.into_iter().collect()
+    } else {
+        BTreeMap::new()
+    };
+    let wanted = purposes.into_keys().collect();
+    judge(&Told { endpoint: model.info().endpoint, wanted, listed, called })
+}
+
+/// Each model that the settings name, with something that it is used for.
+fn purposes(settings: &ModelSettings) -> BTreeMap<String, Purpose> {
+    let named = [
+        (&settings.plan, Purpose::Plan),
+        (&settings.work, Purpose::Work),
+        (&settings.judge, Purpose::Judge),
+        (&settings.synthesize, Purpose::Synthesize),
+    ];
+    named
+        .into_iter()
+        .map(|(name, purpose)| (name.clone().unwrap_or_else(|| settings.name.clone()), purpose))
+        .collect()
+}
+
+async fn ask(model: &dyn Model, purpose: Purpose) -> Result<(), ModelError> {
+    let request = ChatRequest {
+        purpose,
+        messages: vec![Message { speaker: Speaker::User, text: "Say yes.".to_owned() }],
+        format: Format::Text,
+        max_tokens: Some(1),
+        temperature: None,
+        deadline: Instant::now() + CALL,
+        traceparent: None,
+    };
+    match model.chat(request).await {
+        // A reply that is cut off after its only token is a reply.
+        Ok(_) | Err(ModelError { kind: ModelErrorKind::BadReply, .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+pub(super) fn judge(told: &Told) -> Finding {
+    let mut remarks = Vec::new();
+    let Told { endpoint, wanted, listed, called } = told;
+    let answered = |name: &String| called.get(name).is_some_and(Result::is_ok);
+    let ask = "starling doctor --call-model asks for one token";
+    match listed {
+        Err((kind, message)) if !wanted.iter().any(answered) => {
+            let (status, advice) = match kind {
+                ModelErrorKind::Unreachable => {
+                    (Status::Fault, "start the server, or correct model.base_url (OPENAI_BASE_URL)")
+                }
+                ModelErrorKind::Unauthorized => {
+                    (Status::Fault, "set OPENAI_API_KEY (or model.api_key_file) to a key of this endpoint")
+                }
+                _ => (Status::Warning, ask),
+            };
+            remarks.push(Remark {
+                status,
+                found: format!("{endpoint}: {message}"),
+                advice: advice.to_owned(),
+            });
+        }
+        Ok(None) if called.is_empty() => {
+            let found = format!(
+                "{endpoint} answers, but lists no models: whether it takes the key and knows {} is not known",
+                wanted.join(", ")
+            );
+            remarks.push(Remark::warning(found, ask));
+        }
+        Ok(Some(listed)) => {
+            let unlisted: Vec<&str> = wanted
+                .iter()
+                .filter(|name| !listed.contains(name) && !called.contains_key(*name))
+                .map(String::as_str)
+                .collect();
+            if !unlisted.is_empty() {
+                let found = format!("{endpoint} does not list {}", unlisted.join(", "));
+                remarks.push(Remark::warning(
+                    found,
+                    format!("correct model.name, or see whether it answers all the same: {ask}"),
+                ));
+            }
+        }
+        Ok(None) | Err(_) => {}
+    }
+    for (name, result) in called {
+        if let Err((kind, message)) = result {
+            let passing = matches!(kind, ModelErrorKind::RateLimited | ModelErrorKind::Deadline);
+            let status = if passing { Status::Warning } else { Status::Fault };
+            let found = format!("{endpoint}: model {name} does not answer: {message}");
+            let advice = "correct model.name, the key or the endpoint".to_owned();
+            remarks.push(Remark { status, found, advice });
+        }
+    }
+    let how = match (listed, called.is_empty()) {
+        (_, false) => "answers",
+        (Ok(Some(_)), true) => "lists",
+        _ => "is asked for",
+    };
+    Finding::from_remarks(NAME, format!("{endpoint} {how} {}", wanted.join(", ")), remarks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_are_judged_by_what_they_tell() {
+        use ModelErrorKind as Kind;
+        let error = |kind| Err((kind, "why".to_owned()));
+        let list = |names: &[&str]| Ok(Some(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()));
+        for (listed, called, status, found) in [
+            (list(&["m", "n"]), None, Status::Ok, "http://e lists m"),
+            (list(&["n"]), None, Status::Warning, "does not list m"),
+            (list(&["n"]), Some(Ok(())), Status::Ok, "http://e answers m"),
+            (list(&["m"]), Some(error(Kind::UnknownModel)), Status::Fault, "model m does not answer: why"),
+            (list(&["m"]), Some(error(Kind::RateLimited)), Status::Warning, "model m does not answer: why"),
+            (Ok(None), None, Status::Warning, "is not known"),
+            (Ok(None), Some(Ok(())), Status::Ok, "http://e answers m"),
+            (error(Kind::Unreachable).map(|()| None), None, Status::Fault, "http://e: why"),
+            (error(Kind::Unauthorized).map(|()| None), None, Status::Fault, "http://e: why"),
+            (error(Kind::Server).map(|()| None), None, Status::Warning, "http://e: why"),
+            (error(Kind::Server).map(|()| None), Some(Ok(())), Status::Ok, "http://e answers m"),
+        ] {
+            let called = called.map(|result| ("m".to_owned(), result)).into_iter().collect();
+            let told = Told { endpoint: "http://e".into(), wanted: vec!["m".into()], listed, called };
+            let finding = judge(&told);
+            assert_eq!(finding.status, status, "{told:?} {finding:?}");
+            assert!(finding.found.contains(found), "{told:?} {finding:?}");
+            assert_eq!(finding.advice.is_empty(), status == Status::Ok, "{finding:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_offline_model_is_named_as_what_it_is() {
+        let settings = starling_runtime::Settings::defaults().map(|settings| settings.model);
+        let Ok(mut settings) = settings else { return };
+        settings.api_key = None;
+        let finding = check(&settings, true).await;
+        assert_eq!(finding.status, Status::Warning);
+        assert!(finding.found.contains("no LLM"), "{finding:?}");
+    }
+}
