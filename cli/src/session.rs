@@ -1,11 +1,11 @@
 //! What every command begins with: settings, telemetry, a bus.
 
 use crate::{client::Client, exit::CliError};
-use starling_bus::Bus;
+use starling_bus::{Bus, KafkaOptions};
 use starling_protocol::{Codec, CodecLimits, Topic, TopicNames};
 use starling_runtime::{
     Schemas, Settings,
-    process::{CommonFlags, Traffic, bus_from},
+    process::{CommonFlags, Traffic, bus_from, kafka_options},
     settings::Sources,
     telemetry::{self, Spans, TelemetryGuard},
 };
@@ -74,6 +74,11 @@ impl Session {
     /// The client does not take a property.
     pub fn kafka(&self, traffic: Traffic) -> Result<Arc<dyn Bus>, CliError> {
         Ok(bus_from(&self.settings, traffic)?)
+    }
+
+    /// What the settings mean to a Kafka client.
+    pub fn kafka_options(&self, traffic: Traffic) -> KafkaOptions {
+        kafka_options(&self.settings, traffic)
     }
 
     /// A publisher and follower on a bus of this process's own.

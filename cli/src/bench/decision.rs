@@ -4,10 +4,13 @@
 //! The state log appends one record that contains them and produces them once it is acknowledged; the
 //! transaction writes all of them and the consumer's offset, and commits.
 
-use super::measure::{Figures, Percentiles};
+use super::{
+    measure::{Figures, Percentiles},
+    stage::clear,
+};
 use crate::{args::DecisionArgs, exit::CliError, session::Session};
 use bytes::Bytes;
-use starling_bus::{KafkaOptions, OutRecord, PartitionId, TopicSpec, TransactionProbe};
+use starling_bus::{OutRecord, PartitionId, TopicSpec, TransactionProbe};
 use starling_runtime::process::Traffic;
 use std::{
     collections::BTreeMap,
@@ -52,12 +55,13 @@ pub(super) async fn run(session: &Session, args: &DecisionArgs) -> Result<Figure
     bus.flush(Duration::from_secs(30)).await;
     let logged_wall = start.elapsed();
 
-    let probe = TransactionProbe::new(&KafkaOptions::new(session.settings.kafka.brokers.as_str()), &prefix);
+    let probe = TransactionProbe::new(&session.kafka_options(Traffic::OneByOne), &prefix);
     let mut all_records = all_effects;
     all_records.push(record(&state.name, 0, decision_bytes));
     let start = Instant::now();
     let transactions = probe.run(args.decisions, all_records).await?;
     let transactions_wall = start.elapsed();
+    clear(session.kafka_options(Traffic::OneByOne), &[state.name.as_str(), effects.name.as_str()]).await;
 
     let per_second = |wall: Duration| args.decisions as f64 / wall.as_secs_f64();
     let (log, transaction) = (Percentiles::of(logged), Percentiles::of(transactions));

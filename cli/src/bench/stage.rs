@@ -7,7 +7,9 @@ use crate::{
     session::Session,
     swarm::{Shape, Swarm},
 };
-use starling_bus::{Bus, LogReader, MemoryBus, MemoryOptions, PartitionId, ReaderEvent, StartAt};
+use starling_bus::{
+    Bus, KafkaOptions, LogReader, MemoryBus, MemoryOptions, PartitionId, ReaderEvent, StartAt, delete_topics,
+};
 use starling_llm::{
     Model,
     mock::{MockOptions, MockServer},
@@ -22,6 +24,8 @@ pub(super) struct Stage {
     client: Client,
     outcomes: Arc<dyn LogReader>,
     codec: Codec,
+    /// The topics that were made on a real broker.
+    litter: Option<(KafkaOptions, Vec<String>)>,
     // Ends with the stage.
     _model: Option<MockServer>,
 }
@@ -62,7 +66,12 @@ impl Stage {
             BusKind::Memory => MemoryBus::new(MemoryOptions::default()),
             BusKind::Kafka => session.kafka(Traffic::FanOut)?,
         };
-        bus.create_topics(&topic_specs(&settings.topics)).await?;
+        let specs = topic_specs(&settings.topics);
+        let litter = (args.bus == BusKind::Kafka).then(|| {
+            let names = specs.iter().map(|spec| spec.name.clone()).collect();
+            (session.kafka_options(Traffic::OneByOne), names)
+        });
+        bus.create_topics(&specs).await?;
         let names = TopicNames::new(settings.topics.prefix.as_str());
         let outcomes = bus.reader().await?;
         let name = names.name(&Topic::Outcomes);
@@ -73,7 +82,7 @@ impl Stage {
         let shape = Shape { workers: args.workers, model };
         let swarm = Swarm::start(Arc::new(settings), bus, session.spans().clone(), shape).await?;
         swarm.ready().await?;
-        Ok(Self { swarm, client, outcomes, codec: Codec::default(), _model: server })
+        Ok(Self { swarm, client, outcomes, codec: Codec::default(), litter, _model: server })
     }
 
     /// Publishes an intent.
@@ -104,8 +113,19 @@ impl Stage {
         }
     }
 
-    /// Ends the swarm.
+    /// Ends the swarm, and leaves nothing of it on the broker.
     pub(super) async fn strike(self) {
         self.swarm.stop().await;
+        drop(self.outcomes);
+        if let Some((options, topics)) = self.litter {
+            clear(options, &topics.iter().map(String::as_str).collect::<Vec<_>>()).await;
+        }
+    }
+}
+
+/// Deletes the topics of a bench. That they are still there is no reason to throw its figures away.
+pub(super) async fn clear(options: KafkaOptions, topics: &[&str]) {
+    if let Err(error) = delete_topics(options, topics).await {
+        eprintln!("starling: the topics of the bench are still there: {error}");
     }
 }

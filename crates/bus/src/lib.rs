@@ -17,7 +17,7 @@ pub use inspect::{
 };
 pub use kafka::{
     GroupProtocol, KafkaBus, KafkaIdentity, KafkaLogin, KafkaOptions, KafkaSecurity, KafkaTls, SaslMechanism,
-    TransactionProbe,
+    TransactionProbe, delete_topics,
 };
 pub use memory::{Clock, CommitFault, MemberId, MemoryBus, MemoryFaults, MemoryOptions, SendFault};
 pub use port::{

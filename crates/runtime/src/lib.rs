@@ -8,6 +8,7 @@ pub mod content;
 pub mod control;
 pub mod courier;
 pub mod fleet;
+mod gather;
 pub mod handler;
 pub mod health;
 pub mod http;

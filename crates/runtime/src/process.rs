@@ -142,8 +142,15 @@ pub enum Traffic {
 /// # Errors
 /// The client does not take a property.
 pub fn bus_from(settings: &Settings, traffic: Traffic) -> Result<Arc<dyn Bus>, BusError> {
+    let bus: Arc<dyn Bus> = KafkaBus::new(kafka_options(settings, traffic))?;
+    Ok(bus)
+}
+
+/// What the settings mean to a Kafka client.
+#[must_use]
+pub fn kafka_options(settings: &Settings, traffic: Traffic) -> KafkaOptions {
     let kafka = &settings.kafka;
-    let options = KafkaOptions {
+    KafkaOptions {
         client_id: settings.topics.prefix.clone(),
         extra: kafka
             .properties
@@ -162,9 +169,7 @@ pub fn bus_from(settings: &Settings, traffic: Traffic) -> Result<Arc<dyn Bus>, B
             Traffic::OneByOne => 1,
         },
         ..KafkaOptions::new(kafka.brokers.as_str())
-    };
-    let bus: Arc<dyn Bus> = KafkaBus::new(options)?;
-    Ok(bus)
+    }
 }
 
 /// A running process.

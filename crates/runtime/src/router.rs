@@ -1,5 +1,6 @@
 //! Which partition an envelope goes to.
 
+use crate::gather::Gather;
 use futures::future::join_all;
 use starling_bus::{Bus, BusError, PartitionId};
 use starling_protocol::{Body, Envelope, Topic, TopicNames, topic::partition_of};
@@ -10,6 +11,7 @@ use std::{
         atomic::{AtomicU32, Ordering},
     },
 };
+use tokio::time::Instant;
 
 /// Knows every topic and its number of partitions. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -24,6 +26,8 @@ struct Inbox {
     partitions: i32,
     /// Where the next record without a key goes.
     turn: AtomicU32,
+    /// Where the next record goes whose key is for people only.
+    gather: Gather,
 }
 
 /// An address that leads nowhere.
@@ -71,7 +75,8 @@ impl Router {
         for (topic, (count, name)) in topics.into_iter().zip(counts) {
             match count {
                 Ok(partitions) => {
-                    let inbox = Inbox { name: name.into(), partitions, turn: AtomicU32::new(0) };
+                    let gather = Gather::starting_at(rand::random());
+                    let inbox = Inbox { name: name.into(), partitions, turn: AtomicU32::new(0), gather };
                     inboxes.insert(topic, inbox);
                 }
                 Err(BusError::NoSuchTopic { topic }) => missing.push(topic),
@@ -108,7 +113,8 @@ impl Router {
     }
 
     /// The partition for a record: the one named, else the one that the key belongs to, else the next in
-    /// turn.
+    /// turn. Results for critics have the task's key, but no order that matters: those that come together go
+    /// together.
     ///
     /// # Errors
     /// The topic is unknown, or has no such partition.
@@ -128,6 +134,7 @@ impl Router {
                     partitions: inbox.partitions,
                 });
             }
+            (None, _) if *to == Topic::Critic => inbox.gather.next(Instant::now(), inbox.partitions),
             (None, Some(key)) => partition_of(key, inbox.partitions),
             (None, None) => {
                 let turn = inbox.turn.fetch_add(1, Ordering::Relaxed);

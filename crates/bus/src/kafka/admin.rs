@@ -115,6 +115,15 @@ impl Admin {
         Ok(created)
     }
 
+    pub(super) async fn delete(&self, topics: &[&str]) -> Result<(), BusError> {
+        let failed = |error: &KafkaError| self.0.failure(error, "the right Delete on the topics");
+        let answers = self.0.admin.delete_topics(topics, &self.patience()).await.map_err(|e| failed(&e))?;
+        answers.into_iter().try_for_each(|answer| match answer {
+            Ok(_) | Err((_, Code::UnknownTopicOrPartition)) => Ok(()),
+            Err((_, code)) => Err(failed(&KafkaError::AdminOp(code))),
+        })
+    }
+
     pub(super) async fn trim(&self, at: &PartitionId, offset: i64) -> Result<(), BusError> {
         let rights = format!("the right Delete on topic {}", at.topic);
         let failed = |error: KafkaError| self.0.error(&at.topic, &error, &rights);

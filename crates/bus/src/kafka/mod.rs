@@ -60,6 +60,15 @@ impl KafkaBus {
     }
 }
 
+/// Deletes topics with all that is in them, for whoever made them only to measure something. The port has no such
+/// operation: nothing of Starling ever deletes a topic.
+///
+/// # Errors
+/// The broker is unreachable or refuses.
+pub async fn delete_topics(options: KafkaOptions, topics: &[&str]) -> Result<(), BusError> {
+    Admin::new(options)?.delete(topics).await
+}
+
 #[async_trait]
 impl Bus for KafkaBus {
     fn send(&self, record: OutRecord) -> DeliveryFuture {
