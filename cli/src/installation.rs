@@ -4,14 +4,11 @@ use starling_bus::{
     Bus, BusError, GroupDescription, Inspector, LogReader, PartitionId, ReaderEvent, StartAt, Watermarks,
 };
 use starling_protocol::{Codec, Timestamp, Topic, TopicNames, fleet::FleetBeat};
-use starling_runtime::settings::TopicSettings;
+use starling_runtime::{fleet::LOOK_BACK, settings::TopicSettings};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
-
-/// How many beats before the end of their topic are read: the last seconds of a thousand processes.
-const LOOK_BACK: i64 = 4_000;
 
 /// A topic and the group that reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -191,15 +188,6 @@ impl FleetReader {
             }
         }
     }
-}
-
-/// Names a process may have in the fleet: it speaks once for each of its roles.
-pub type MemberKey = (String, String, String);
-
-/// Who a beat is of.
-#[must_use]
-pub fn member_of(beat: &FleetBeat) -> MemberKey {
-    (beat.process.clone(), beat.role.clone(), beat.pool.clone())
 }
 
 /// How many of what, in the order of their names: `2 critics, 1 planner`.

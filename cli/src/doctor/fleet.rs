@@ -1,9 +1,12 @@
 //! Who speaks: members, versions, clocks.
 
 use super::finding::{Finding, Remark};
-use crate::installation::{FleetReader, HeardBeat, MemberKey, counted, member_of, role_of};
+use crate::installation::{FleetReader, HeardBeat, counted, role_of};
 use starling_bus::{Bus, BusError};
-use starling_protocol::{TopicNames, fleet::FleetBeat};
+use starling_protocol::{
+    TopicNames,
+    fleet::{FleetBeat, FleetMember},
+};
 use starling_runtime::Clock;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -57,7 +60,7 @@ pub(super) async fn listen(bus: &dyn Bus, names: &TopicNames, within: Duration) 
 /// Beats as they came.
 #[derive(Debug, Default)]
 pub(super) struct Heard {
-    members: BTreeMap<MemberKey, FleetBeat>,
+    members: BTreeMap<FleetMember, FleetBeat>,
     ahead_of: BTreeMap<String, i64>,
     ahead_of_stamps: Option<i64>,
     error: Option<BusError>,
@@ -77,9 +80,9 @@ impl Heard {
         least(self.ahead_of.entry(process).or_insert(i64::MAX), now.saturating_sub(beat.at.0));
         least(self.ahead_of_stamps.get_or_insert(i64::MAX), now.saturating_sub(stamped.0));
         if beat.leaving {
-            self.members.remove(&member_of(&beat));
+            self.members.remove(&beat.member());
         } else {
-            self.members.insert(member_of(&beat), beat);
+            self.members.insert(beat.member(), beat);
         }
     }
 

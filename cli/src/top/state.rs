@@ -1,8 +1,9 @@
 //! What `top` knows. Everything here is bounded, and changes by plain functions of what came and when.
 
-use crate::installation::{HeardBeat, MemberKey, member_of};
+use crate::installation::HeardBeat;
 use starling_protocol::{
-    Body, Envelope, IntentId, Outcome, OutcomeStatus, Progress, TaskCounts, Timestamp, fleet::FleetBeat,
+    Body, Envelope, IntentId, Outcome, OutcomeStatus, Progress, TaskCounts, Timestamp,
+    fleet::{FleetBeat, FleetMember},
 };
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -132,7 +133,7 @@ pub struct Totals {
 #[derive(Clone, Debug, Default)]
 pub struct State {
     /// Living members, by their names.
-    pub members: BTreeMap<MemberKey, Member>,
+    pub members: BTreeMap<FleetMember, Member>,
     /// Topics, in the order of an installation.
     pub topics: Vec<TopicState>,
     /// Intents.
@@ -172,7 +173,7 @@ impl State {
     }
 
     fn beat(&mut self, heard: HeardBeat, now: Timestamp) {
-        let key = member_of(&heard.beat);
+        let key = heard.beat.member();
         if heard.beat.leaving {
             self.members.remove(&key);
             return;
@@ -199,7 +200,7 @@ impl State {
         if at >= intent.changed && intent.wall.is_none() {
             intent.phase.clone_from(&progress.phase);
             intent.tasks = progress.tasks;
-            intent.ended = OUTCOMES.iter().any(|status| status.name() == progress.phase);
+            intent.ended = OutcomeStatus::ALL.iter().any(|status| status.name() == progress.phase);
             intent.changed = at;
         }
         intent.since = intent.since.min(at);
@@ -289,17 +290,6 @@ impl State {
             .collect();
     }
 }
-
-/// How an intent can end.
-const OUTCOMES: [OutcomeStatus; 7] = [
-    OutcomeStatus::Succeeded,
-    OutcomeStatus::Partial,
-    OutcomeStatus::Failed,
-    OutcomeStatus::Cancelled,
-    OutcomeStatus::Expired,
-    OutcomeStatus::OverBudget,
-    OutcomeStatus::Rejected,
-];
 
 impl IntentState {
     fn since(at: Timestamp) -> Self {

@@ -4,6 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::Timestamp;
 
+/// Who speaks: process, role and pool. One process may speak for several roles and pools.
+pub type FleetMember = (String, String, String);
+
 /// One process speaks of itself. A process that is silent for a few beats is forgotten.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FleetBeat {
@@ -30,4 +33,12 @@ pub struct FleetBeat {
     /// For a planner service: intents that the fullest of its coordinator partitions can still take in; -1 if it
     /// does not know.
     pub room: i32,
+}
+
+impl FleetBeat {
+    /// Who speaks.
+    #[must_use]
+    pub fn member(&self) -> FleetMember {
+        (self.process.clone(), self.role.clone(), self.pool.clone())
+    }
 }

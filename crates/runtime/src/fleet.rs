@@ -4,7 +4,10 @@ use crate::clock::Clock;
 use bytes::Bytes;
 use starling_bus::{Bus, BusError, LogReader, OutRecord, PartitionId, ReaderEvent, StartAt};
 use starling_engine::coordinator::FleetView;
-use starling_protocol::{Codec, Timestamp, fleet::FleetBeat};
+use starling_protocol::{
+    Codec, Timestamp,
+    fleet::{FleetBeat, FleetMember},
+};
 use std::{
     collections::BTreeMap,
     sync::{
@@ -21,7 +24,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 /// How many beats before the end of the topic are read at the start: enough for the last seconds of a
 /// thousand processes.
-const LOOK_BACK: i64 = 4_000;
+pub const LOOK_BACK: i64 = 4_000;
 
 /// A process speaks no more often than this, however often something changes.
 const SHORTEST_SILENCE: Duration = Duration::from_millis(20);
@@ -239,16 +242,9 @@ impl Announcer {
 struct Listener {
     fleet: Fleet,
     /// The latest beat of each member, and when it was heard.
-    known: BTreeMap<Member, (FleetBeat, Instant)>,
+    known: BTreeMap<FleetMember, (FleetBeat, Instant)>,
     view: watch::Sender<FleetView>,
     beats: watch::Sender<Arc<Vec<FleetBeat>>>,
-}
-
-/// One process may speak for several roles and pools.
-type Member = (String, String, String);
-
-fn member(beat: &FleetBeat) -> Member {
-    (beat.process.clone(), beat.role.clone(), beat.pool.clone())
 }
 
 impl Listener {
@@ -321,9 +317,9 @@ impl Listener {
     fn hear_beat(&mut self, said_at: Timestamp, value: &[u8]) {
         let age = self.fleet.clock.now().since(said_at);
         let changed = match self.fleet.codec.decode::<FleetBeat>(value) {
-            Ok(beat) if beat.leaving => self.known.remove(&member(&beat)).is_some(),
+            Ok(beat) if beat.leaving => self.known.remove(&beat.member()).is_some(),
             Ok(beat) if age <= self.fleet.options.forget_after => {
-                let known = self.known.insert(member(&beat), (beat.clone(), Instant::now()));
+                let known = self.known.insert(beat.member(), (beat.clone(), Instant::now()));
                 // A beat that says nothing new is most of them.
                 known.is_none_or(|(known, _)| FleetBeat { at: beat.at, ..known } != beat)
             }

@@ -282,15 +282,7 @@ impl Metrics {
 
     /// Makes the counts that a coordinator may raise, so that they begin at zero.
     pub(crate) fn expect_decisions(&self) {
-        for status in [
-            OutcomeStatus::Succeeded,
-            OutcomeStatus::Partial,
-            OutcomeStatus::Failed,
-            OutcomeStatus::Cancelled,
-            OutcomeStatus::Expired,
-            OutcomeStatus::OverBudget,
-            OutcomeStatus::Rejected,
-        ] {
+        for status in OutcomeStatus::ALL {
             drop(self.outcomes.get_or_create(&StatusLabel { status: status.name().to_owned() }));
         }
         for kind in ["duplicate", "late", "abandoned_run", "cancelled"] {

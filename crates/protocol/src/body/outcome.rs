@@ -25,6 +25,17 @@ pub enum OutcomeStatus {
 }
 
 impl OutcomeStatus {
+    /// Every way in which an intent can end.
+    pub const ALL: [Self; 7] = [
+        Self::Succeeded,
+        Self::Partial,
+        Self::Failed,
+        Self::Cancelled,
+        Self::Expired,
+        Self::OverBudget,
+        Self::Rejected,
+    ];
+
     /// The status as it stands in JSON.
     #[must_use]
     pub fn name(self) -> &'static str {
