@@ -172,6 +172,7 @@ async fn follow(
 ) {
     loop {
         let event = tokio::select! {
+            biased;
             event = reader.next().fuse() => event,
             () = stop.cancelled() => return,
         };
@@ -179,6 +180,7 @@ async fn follow(
             ReaderEvent::Record(record) => {
                 // Nothing of it may be passed over for want of a schema; it is a topic of few records.
                 let read = tokio::select! {
+                    biased;
                     read = schemas.read_patiently::<Envelope>(record.value()) => read,
                     () = stop.cancelled() => return,
                 };

@@ -8,6 +8,7 @@ use crate::{
     fleet::{Fleet, FleetOptions},
     health::Health,
     metrics::Metrics,
+    random::Random,
     registry::{RegistryError, Schemas, enveloped_topics},
     router::Router,
     settings::Settings,
@@ -47,6 +48,8 @@ pub struct Node {
     pub health: Health,
     /// Tells the time.
     pub clock: Clock,
+    /// Where chance comes from.
+    pub random: Random,
     /// Name of the process, unique to its life.
     pub process: Arc<str>,
     /// Fires when the process is to stop.
@@ -62,6 +65,8 @@ pub struct NodeParts {
     pub spans: Spans,
     /// Tells the time.
     pub clock: Clock,
+    /// Where chance comes from.
+    pub random: Random,
     /// Name of the process, unique to its life.
     pub process: Arc<str>,
     /// Fires when the process is to stop.
@@ -97,11 +102,12 @@ impl Node {
         let names = TopicNames::new(settings.topics.prefix.as_str());
         let broadcast = |topic| PartitionId::new(names.name(&topic), 0);
         let (control, fleet) = (broadcast(Topic::Control), broadcast(Topic::Fleet));
-        let router = Router::with_pools(bus.as_ref(), names, &settings.topics.pools).await?;
+        let router = Router::with_pools(bus.as_ref(), names, &settings.topics.pools, &parts.random).await?;
         // After the broker has answered: it is waited for by trying all of this again and again.
         let schemas = Schemas::reading(&settings.registry, codec)?;
         let topics = enveloped_topics(router.names(), &settings.topics.pools);
         let schemas = tokio::select! {
+            biased;
             schemas = schemas.writing(&settings.registry, &topics) => schemas?,
             () = parts.shutdown.cancelled() => {
                 return Err(BusError::Fatal("told to stop before the schema registry answered".to_owned()).into());
@@ -157,6 +163,7 @@ impl Node {
             metrics,
             health,
             clock: parts.clock,
+            random: parts.random,
             process: parts.process,
             shutdown: parts.shutdown,
             farewell,

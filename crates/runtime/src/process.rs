@@ -4,6 +4,7 @@ use crate::{
     clock::Clock,
     http,
     node::{Node, NodeError, NodeParts},
+    random::Random,
     registry::RegistryError,
     settings::{GroupProtocol, Settings, SettingsError, Sources, parse_override},
     telemetry::{self, TelemetryError, TelemetryGuard},
@@ -203,6 +204,7 @@ impl Process {
         let parts = NodeParts {
             spans: telemetry.spans(),
             clock: Clock::system(),
+            random: Random::system(),
             process: process.clone(),
             shutdown: shutdown.clone(),
         };
@@ -243,6 +245,7 @@ async fn connect(settings: &Arc<Settings>, bus: Arc<dyn Bus>, parts: NodeParts) 
                 BusError::Unreachable { .. } | BusError::Retry(_) | BusError::NoSuchTopic { .. },
             )) if Instant::now() + KNOCK < give_up => {
                 tokio::select! {
+                    biased;
                     () = sleep(KNOCK) => {}
                     () = parts.shutdown.cancelled() => {
                         return Err(BusError::Retry("told to stop before a broker answered".to_owned()).into());

@@ -13,7 +13,7 @@ use crate::{
 };
 use starling_bus::{BusError, Deliver, GroupConfig, PartitionId};
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
 };
 use tokio::{sync::mpsc::unbounded_channel, time::Instant};
@@ -81,6 +81,7 @@ impl ParallelProcessor {
         );
         // What was cancelled before this process began must not be run by it.
         tokio::select! {
+            biased;
             () = node.control.replayed() => {}
             () = shutdown.cancelled() => return Ok(()),
         }
@@ -108,7 +109,7 @@ impl ParallelProcessor {
             announcer,
             pulse,
             assigned,
-            partitions: HashMap::new(),
+            partitions: BTreeMap::new(),
             turn: VecDeque::new(),
             delayed: BTreeMap::new(),
             serial: 0,
