@@ -3,18 +3,13 @@
 use super::{
     partition::{Admitted, Partition},
     processor::ProcessorError,
-    state::{Loop, Phase, Report},
+    state::{Loop, Phase},
 };
-use starling_bus::{Assignment, GroupEvent, InRecord, PartitionId, RevokeAck};
-use tokio::{sync::mpsc::UnboundedReceiver, time::timeout};
+use starling_bus::{Assignment, GroupEvent, InRecord, PartitionId};
 
 impl Loop {
     /// Says whether the member has left.
-    pub(super) async fn on_event(
-        &mut self,
-        event: GroupEvent,
-        reported: &mut UnboundedReceiver<Report>,
-    ) -> bool {
+    pub(super) fn on_event(&mut self, event: GroupEvent) -> bool {
         match event {
             GroupEvent::Record(record) => self.on_record(record),
             GroupEvent::End { at, next_offset } => {
@@ -26,7 +21,7 @@ impl Loop {
                 }
             }
             GroupEvent::Assigned(assignments) => self.on_assigned(&assignments),
-            GroupEvent::Revoked(gone, ack) => self.on_revoked(&gone, ack, reported).await,
+            GroupEvent::Revoked(gone, ack) => self.on_revoked(gone, ack),
             GroupEvent::Lost(gone) => self.let_go(&gone),
             GroupEvent::OutOfRange { at, offset } => {
                 self.fail(ProcessorError::OutOfRange { at, offset });
@@ -53,7 +48,7 @@ impl Loop {
     pub(super) fn on_record(&mut self, record: InRecord) {
         let number = record.at.partition;
         let Some(partition) = self.partitions.get_mut(&number) else { return };
-        if self.phase != Phase::Running {
+        if self.phase != Phase::Running || partition.is_departing() {
             return; // it was never taken, so it is not committed
         }
         let had_queued = partition.has_queued();
@@ -75,49 +70,6 @@ impl Loop {
             self.metrics.paused.inc();
             self.consumer.pause(&[PartitionId { topic: self.topic.clone(), partition: number }]);
         }
-    }
-
-    /// Stops what runs in the partitions, commits what is done in them, and lets them go.
-    pub(super) async fn on_revoked(
-        &mut self,
-        gone: &[PartitionId],
-        ack: RevokeAck,
-        reported: &mut UnboundedReceiver<Report>,
-    ) {
-        for at in gone {
-            if let Some(partition) = self.partitions.get_mut(&at.partition) {
-                partition.abort();
-            }
-        }
-        while let Ok(report) = reported.try_recv() {
-            self.on_report(report);
-        }
-        let patience = self.config.revoke_timeout;
-        let last_commits = async {
-            // One commit at a time: an older one must not overtake this one.
-            if let Some(committing) = self.committing.take() {
-                let committed = committing.await;
-                self.on_committed(committed);
-            }
-            let numbers: Vec<i32> = gone.iter().map(|at| at.partition).collect();
-            let (offsets, _) = self.commits_of(&numbers);
-            if !offsets.is_empty() {
-                match self.consumer.commit(offsets).await {
-                    Ok(()) => {
-                        self.metrics.commits.inc();
-                    }
-                    Err(error) => {
-                        self.metrics.commit_failures.inc();
-                        tracing::warn!(%error, "what was done last may be done again by the next owner");
-                    }
-                }
-            }
-        };
-        if timeout(patience, last_commits).await.is_err() {
-            tracing::warn!("the partitions are let go without a last commit");
-        }
-        self.let_go(gone);
-        ack.acknowledge();
     }
 
     /// Forgets partitions. What still runs for them is dropped, and its reports are ignored.

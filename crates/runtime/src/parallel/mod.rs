@@ -8,6 +8,7 @@ mod admission;
 mod commits;
 mod config;
 pub(crate) mod dead_letter;
+mod departures;
 mod group;
 mod partition;
 mod processor;

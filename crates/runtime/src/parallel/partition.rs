@@ -21,6 +21,8 @@ pub(super) struct Partition {
     /// Handlers that run.
     running: BTreeMap<i64, AbortHandle>,
     pub(super) paused: bool,
+    /// The group wants it back.
+    departing: bool,
 }
 
 /// What became of a delivered record.
@@ -56,6 +58,7 @@ impl Partition {
             end: None,
             running: BTreeMap::new(),
             paused: false,
+            departing: false,
         }
     }
 
@@ -147,6 +150,16 @@ impl Partition {
         self.queue.clear();
         self.room.clear();
         self.end = None;
+    }
+
+    /// The group wants it back: nothing more begins.
+    pub(super) fn depart(&mut self) {
+        self.departing = true;
+        self.drop_waiting();
+    }
+
+    pub(super) fn is_departing(&self) -> bool {
+        self.departing
     }
 
     /// Lets go of everything that runs.

@@ -119,6 +119,7 @@ impl ParallelProcessor {
             touched: BTreeSet::new(),
             committing: None,
             next_commit: Instant::now(),
+            departures: Vec::new(),
             phase: Phase::Running,
             failure: None,
         };

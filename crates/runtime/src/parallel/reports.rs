@@ -45,6 +45,9 @@ impl Loop {
             }
             End::Again { job, wait } => {
                 partition.stopped_running(offset);
+                if partition.is_departing() {
+                    return; // the next owner handles it
+                }
                 self.serial += 1;
                 self.delayed.insert((Instant::now() + wait, self.serial), (number, epoch, job));
             }
@@ -65,7 +68,11 @@ impl Loop {
         let limit = self.config.queue_per_partition / 2;
         let mut ready = Vec::new();
         for (number, partition) in &mut self.partitions {
-            if partition.paused && !partition.is_full() && partition.waiting() <= limit {
+            if partition.paused
+                && !partition.is_departing()
+                && !partition.is_full()
+                && partition.waiting() <= limit
+            {
                 partition.paused = false;
                 self.metrics.paused.dec();
                 ready.push(PartitionId { topic: self.topic.clone(), partition: *number });

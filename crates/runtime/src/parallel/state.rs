@@ -2,6 +2,7 @@
 
 use super::{
     config::ParallelConfig,
+    departures::Departure,
     partition::Partition,
     processor::ProcessorError,
     run::{End, Job, Runner},
@@ -82,6 +83,8 @@ pub(super) struct Loop {
     pub(super) committing: Option<Committing>,
     /// No commit before this.
     pub(super) next_commit: Instant,
+    /// Partitions that are to go.
+    pub(super) departures: Vec<Departure>,
     pub(super) phase: Phase,
     pub(super) failure: Option<ProcessorError>,
 }
@@ -100,6 +103,7 @@ impl Loop {
         let admission = self.config.admission.clone();
         while !ended {
             self.pulse.beat();
+            self.let_depart(&mut reported).await;
             self.dispatch();
             self.start_commit();
             let wake = self.wake_at();
@@ -119,7 +123,7 @@ impl Loop {
                 () = admission.changed() => {} // dispatched when it comes round
                 event = &mut next => {
                     next = consumer.next();
-                    ended = self.on_event(event, &mut reported).await;
+                    ended = self.on_event(event);
                 }
             }
             // The last events may come after the member has left.
@@ -182,6 +186,9 @@ impl Loop {
         }
         if !self.touched.is_empty() && self.committing.is_none() && self.phase != Phase::Leaving {
             wake = wake.min(self.next_commit);
+        }
+        if let Some(until) = self.departures.iter().map(|departure| departure.until).min() {
+            wake = wake.min(until);
         }
         match self.phase {
             Phase::Draining(until) => wake.min(until),
