@@ -7,6 +7,7 @@ use crate::{
     courier::{Courier, SendRetry},
     fleet::{Fleet, FleetOptions},
     health::Health,
+    limits::{self, LimitsError},
     metrics::Metrics,
     registry::{RegistryError, Schemas, enveloped_topics},
     router::Router,
@@ -76,11 +77,14 @@ pub enum NodeError {
     Bus(#[from] BusError),
     /// The schema registry is unreachable, or refuses.
     #[error(transparent)]
+    /// The topics would break what is promised.
+    #[error(transparent)]
+    Limits(#[from] LimitsError),
     Registry(#[from] RegistryError),
 }
 
 impl Node {
-    /// Looks up all topics and schemas, begins to follow cancellations and the fleet.
+    /// Looks up all topics and schemas, refuses topics that would break what is promised, begins to follow cancellations and the fleet.
     ///
     /// # Errors
     /// See [`NodeError`].
@@ -115,6 +119,7 @@ impl Node {
                 cache_bytes: u64::try_from(settings.content.cache).unwrap_or(u64::MAX),
                 batch: settings.content.batch,
             },
+        limits::check(&settings, bus.inspector().as_ref()).await?;
         ));
         let metrics = Arc::new(Metrics::new());
         schemas.tell(&metrics);

@@ -3,6 +3,7 @@
 use crate::{
     clock::Clock,
     http,
+    limits::LimitsError,
     node::{Node, NodeError, NodeParts},
     registry::RegistryError,
     settings::{GroupProtocol, Settings, SettingsError, Sources, parse_override},
@@ -77,6 +78,9 @@ pub enum StartError {
     #[error(transparent)]
     Bus(BusError),
     /// The schema registry does not answer, or refuses.
+    /// The topics would break what is promised.
+    #[error(transparent)]
+    Limits(#[from] LimitsError),
     #[error(transparent)]
     Registry(#[from] RegistryError),
     /// Traces cannot be exported.
@@ -109,6 +113,7 @@ impl From<NodeError> for StartError {
         match error {
             NodeError::Bus(error) => error.into(),
             NodeError::Registry(error) => error.into(),
+            NodeError::Limits(error) => error.into(),
         }
     }
 }
@@ -123,7 +128,7 @@ impl StartError {
                 EXIT_UNAVAILABLE
             }
             StartError::Registry(_) => EXIT_USAGE,
-            StartError::Bus(_) | StartError::Http { .. } | StartError::System(_) => 1,
+            StartError::Bus(_) | StartError::Limits(_) | StartError::Http { .. } | StartError::System(_) => 1,
         }
     }
 }

@@ -9,6 +9,7 @@ mod reader;
 mod registry;
 mod sections;
 mod security;
+mod together;
 mod units;
 
 pub use registry::{RegistryMode, RegistrySettings};

@@ -332,6 +332,7 @@ pub(super) fn read(r: &mut Reader) -> Settings {
         );
     }
     settings
+    super::together::check(&settings, r);
 }
 
 fn topics(r: &mut Reader) -> TopicSettings {

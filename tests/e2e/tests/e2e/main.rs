@@ -17,6 +17,7 @@ mod registry;
 mod secure;
 mod shutdown;
 mod takeover;
+mod starts;
 mod traces;
 
 use std::time::Duration;
