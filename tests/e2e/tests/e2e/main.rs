@@ -2,6 +2,7 @@
 //! calls and can hold them open.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod cancel;
 mod commands;
 mod crash;
 mod embedded;
