@@ -12,6 +12,7 @@ use crate::{
 use clap::Parser;
 use secrecy::ExposeSecret as _;
 use starling_bus::{Bus, BusError, KafkaBus, KafkaOptions};
+use starling_protocol::Codec;
 use std::{error::Error, future::Future, io, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -77,10 +78,10 @@ pub enum StartError {
     /// Topics are missing, or the broker refuses.
     #[error(transparent)]
     Bus(BusError),
-    /// The schema registry does not answer, or refuses.
     /// The topics would break what is promised.
     #[error(transparent)]
     Limits(#[from] LimitsError),
+    /// The schema registry does not answer, or refuses.
     #[error(transparent)]
     Registry(#[from] RegistryError),
     /// Traces cannot be exported.
@@ -112,8 +113,8 @@ impl From<NodeError> for StartError {
     fn from(error: NodeError) -> Self {
         match error {
             NodeError::Bus(error) => error.into(),
-            NodeError::Registry(error) => error.into(),
             NodeError::Limits(error) => error.into(),
+            NodeError::Registry(error) => error.into(),
         }
     }
 }
@@ -210,6 +211,7 @@ impl Process {
             clock: Clock::system(),
             process: process.clone(),
             shutdown: shutdown.clone(),
+            codec: Codec::default(),
         };
         let node = connect(&settings, bus, parts).await?;
         if let Some(listen) = &settings.http.listen {

@@ -97,7 +97,7 @@ impl Runner {
                     drop(slot);
                     self.begin(job, None).bury(Reason::new("undecodable", why), None).await
                 }
-                Err(Unreadable::Later(why)) => self.later(job, &why),
+                Err(Unreadable::Later(why) | Unreadable::Newer(why)) => self.later(job, &why),
             },
         }
     }

@@ -32,6 +32,8 @@ pub struct Settings {
     pub kafka: KafkaSettings,
     /// The schema registry.
     pub registry: RegistrySettings,
+    /// The version whose schemas are written; `None` writes the present ones.
+    pub write_as: Option<String>,
     /// The parallel processor.
     pub processor: ProcessorSettings,
     /// What the input topic takes.

@@ -3,7 +3,7 @@
 use super::{Settings, reader::Reader, security};
 use secrecy::SecretString;
 use starling_bus::KafkaSecurity;
-use starling_protocol::tag::is_pool_name;
+use starling_protocol::{codec::released_versions, tag::is_pool_name};
 use std::{collections::BTreeMap, ops::RangeInclusive, path::PathBuf, time::Duration};
 
 const MS: Duration = Duration::from_millis(1);
@@ -288,6 +288,7 @@ pub(super) fn read(r: &mut Reader) -> Settings {
         topics: topics(r),
         kafka: kafka(r),
         registry: super::registry::read(r),
+        write_as: write_as(r),
         processor: processor(r),
         intake: IntakeSettings { max_intent: r.size("intake.max_intent", 1024..=64 << 20) },
         content: ContentSettings {
@@ -331,8 +332,8 @@ pub(super) fn read(r: &mut Reader) -> Settings {
             "together with processor.backoff_min",
         );
     }
-    settings
     super::together::check(&settings, r);
+    settings
 }
 
 fn topics(r: &mut Reader) -> TopicSettings {
@@ -419,6 +420,13 @@ fn processor(r: &mut Reader) -> ProcessorSettings {
         send_timeout: r.duration("processor.send_timeout", MS * 100..=24 * HOUR),
         slots,
     }
+}
+
+fn write_as(r: &mut Reader) -> Option<String> {
+    let known: Vec<&str> = released_versions().collect();
+    let expected = format!("a version whose schemas this one knows ({}), or nothing", known.join(", "));
+    let version = r.checked("schemas.write_as", &expected, |text| text.is_empty() || known.contains(&text));
+    Some(version).filter(|version| !version.is_empty())
 }
 
 fn model(r: &mut Reader) -> ModelSettings {

@@ -17,9 +17,10 @@ mod refused;
 mod registry;
 mod secure;
 mod shutdown;
-mod takeover;
 mod starts;
+mod takeover;
 mod traces;
+mod upgrade;
 
 use std::time::Duration;
 
