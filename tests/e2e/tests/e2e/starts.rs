@@ -66,9 +66,12 @@ fn set(spec: &mut TopicSpec, name: &str, value: &str) {
     spec.settings.insert(name.to_owned(), value.to_owned());
 }
 
+/// A topic, what is wrong with it, and what is said of that.
+type Case = (&'static str, fn(&mut TopicSpec), &'static str);
+
 #[tokio::test(flavor = "multi_thread")]
 async fn topics_that_would_break_a_promise_are_refused_at_the_start() -> Result<()> {
-    let cases: [(&str, fn(&mut TopicSpec), &str); 7] = [
+    let cases: [Case; 7] = [
         ("state", |topic| set(topic, "cleanup.policy", "compact"), "state has cleanup.policy=compact"),
         ("state", |topic| set(topic, "retention.ms", "604800000"), "state has retention.ms=604800000"),
         ("state", |topic| set(topic, "unclean.leader.election.enable", "true"), "state has unclean.leader"),
