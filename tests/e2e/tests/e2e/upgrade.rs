@@ -186,6 +186,38 @@ async fn writers_first_and_back_again(brokers: Option<&str>) -> Result<()> {
     Ok(())
 }
 
+async fn readers_last_at_the_coordinator(brokers: Option<&str>) -> Result<()> {
+    let mut place = Place::new(brokers, Scripted::new(Plan::new().task("A", &[]).task("B", &["A"]))).await?;
+    let old = place.start("planner", Version::Present).await?;
+    let worker = place.start("worker", Version::Next).await?;
+    let critic = place.start("critic", Version::Next).await?;
+    let id = place.submit("judged-by-the-next").await?;
+    // An input that it cannot read holds its partition up, and so does nothing that comes later get ahead of it.
+    tells("the old coordinator waits with a verdict", &old, WAITS).await;
+    let later = place.submit("comes-later").await?;
+    old.stop().await?;
+
+    // And who publishes may be newer than the intake.
+    let old = place.start("planner", Version::NextAsPresent).await?;
+    place.succeeds(&id).await?;
+    place.succeeds(&later).await?;
+    old.stop().await?;
+    let names = TopicNames::new(place.versions.settings().topics.prefix.as_str());
+    let newer = Client::new(place.versions.bus()?, names).with_schemas(Version::Next.codec()?.into());
+    let current = std::mem::replace(&mut place.client, newer);
+    let old = place.start("planner", Version::Present).await?;
+    let id = place.submit("published-by-the-next").await?;
+    place.client = current;
+    tells("the old intake waits with an intent", &old, WAITS).await;
+    old.stop().await?;
+    let planner = place.start("planner", Version::Next).await?;
+    place.succeeds(&id).await?;
+    for member in [planner, worker, critic] {
+        member.stop().await?;
+    }
+    Ok(())
+}
+
 macro_rules! on_both_buses {
     ($($test:ident: $case:ident)*) => {$(
         mod $test {
@@ -206,4 +238,5 @@ on_both_buses! {
     an_intent_is_begun_by_one_version_and_ended_by_the_next: begun_by_one_version_and_ended_by_the_next
     a_swarm_is_replaced_process_by_process_while_it_works: replaced_process_by_process
     in_the_wrong_order_records_wait_and_none_is_lost: writers_first_and_back_again
+    what_a_coordinator_cannot_read_yet_waits_in_its_order: readers_last_at_the_coordinator
 }
