@@ -95,7 +95,7 @@ async fn topics_that_would_break_a_promise_are_refused_at_the_start() -> Result<
         assert_eq!(code, Some(1), "{reason}: {said}");
         assert!(said.contains(reason) && said.contains("for 1 reason(s)"), "{reason}: {said}");
     }
-    // All of them at once, whatever service it is, and `doctor` says the same.
+    // All of them at once, whatever service it is; `doctor` and `topics create` say the same.
     let place = Place::new(|name, spec| {
         for (topic, change, _) in cases {
             if name == topic {
@@ -111,15 +111,17 @@ async fn topics_that_would_break_a_promise_are_refused_at_the_start() -> Result<
             assert!(said.contains(reason), "{binary}, {reason}: {said}");
         }
     }
-    let settings: Vec<String> =
-        place.sources().overrides.into_iter().map(|(n, v)| format!("{n}={v}")).collect();
-    let args = ["doctor".to_owned(), "--brokers".to_owned(), place.brokers.clone()];
-    let args = args.into_iter().chain(settings.into_iter().flat_map(|setting| ["--set".to_owned(), setting]));
-    let args: Vec<String> = args.collect();
-    let mut doctor = Proc::start("starling", "doctor", &args, &[], place.dir.path())?;
-    assert_eq!(doctor.wait(SOON).await?.code(), Some(1), "{}", doctor.last_lines());
-    for (_, _, reason) in cases {
-        assert!(doctor.stdout().contains(reason), "{reason}: {}", doctor.stdout());
+    let set = place.sources().overrides.into_iter().map(|(name, value)| format!("{name}={value}"));
+    let set: Vec<String> = set.flat_map(|setting| ["--set".to_owned(), setting]).collect();
+    for command in [&["doctor"][..], &["topics", "create"]] {
+        let brokers = ["--brokers".to_owned(), place.brokers.clone()];
+        let args = command.iter().map(|word| (*word).to_owned()).chain(brokers).chain(set.clone());
+        let mut cli = Proc::start("starling", command[0], &args.collect::<Vec<_>>(), &[], place.dir.path())?;
+        assert_eq!(cli.wait(SOON).await?.code(), Some(1), "{}", cli.last_lines());
+        let said = cli.stdout() + &cli.stderr();
+        for (_, _, reason) in cases {
+            assert!(said.contains(reason), "{command:?}, {reason}: {said}");
+        }
     }
     Ok(())
 }
