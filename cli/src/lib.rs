@@ -8,6 +8,7 @@ pub mod doctor;
 pub mod exit;
 pub mod installation;
 pub mod report;
+pub mod scan;
 pub mod session;
 pub mod swarm;
 pub mod top;

@@ -62,6 +62,7 @@ contract! {
     inspections::topics_tell_their_partitions_and_settings
     inspections::a_group_tells_who_has_what
     inspections::ends_and_commits_are_told_for_many_at_once
+    inspections::the_first_record_since_a_time_is_told
 }
 
 /// The broker-side group protocol keeps the same promises.
