@@ -4,6 +4,7 @@ pub mod args;
 pub mod bench;
 pub mod client;
 pub mod commands;
+pub mod dlq;
 pub mod doctor;
 pub mod exit;
 pub mod installation;

@@ -4,6 +4,7 @@
 
 mod commands;
 mod crash;
+mod dead_letters;
 mod embedded;
 mod fanout;
 mod forms;
