@@ -15,6 +15,7 @@ mod operator;
 mod quality;
 mod refused;
 mod registry;
+mod scan;
 mod secure;
 mod shutdown;
 mod takeover;
