@@ -1,5 +1,6 @@
 //! How a command ends: exit codes are part of the contract with scripts.
 
+use crate::scan::ScanError;
 use starling_protocol::OutcomeStatus;
 use starling_runtime::{node::NodeError, registry::RegistryError};
 use std::process::ExitCode;
@@ -42,6 +43,15 @@ impl From<starling_bus::BusError> for CliError {
             )),
             starling_bus::BusError::NoSuchTopic { .. } => Self::Usage(error.to_string()),
             other => Self::Failed(other.to_string()),
+        }
+    }
+}
+
+impl From<ScanError> for CliError {
+    fn from(error: ScanError) -> Self {
+        match error {
+            ScanError::Bus(error) => error.into(),
+            ScanError::Silent { .. } => Self::Unavailable(error.to_string()),
         }
     }
 }

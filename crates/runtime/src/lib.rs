@@ -7,6 +7,7 @@ pub mod clock;
 pub mod content;
 pub mod control;
 pub mod courier;
+mod dead_letter;
 pub mod fleet;
 mod gather;
 pub mod handler;

@@ -4,6 +4,7 @@
 mod support;
 
 use starling_bus::{CommitError, CommitFault, InRecord, MemoryBus, PartitionId, SendFault};
+use starling_engine::dead_letters::BurialLimit;
 use starling_protocol::{Body, Envelope, Topic};
 use starling_runtime::{Node, parallel::ProcessorError, telemetry::Spans};
 use std::{sync::Arc, time::Duration};
@@ -172,6 +173,10 @@ async fn an_unreadable_record_goes_to_the_dead_letters_unchanged() {
     assert_eq!(dead.header("starling-dlq-offset"), Some(offset.to_string().as_str()));
     assert!(dead.header("starling-dlq-time").unwrap().parse::<i64>().unwrap() > 0);
     assert!(!dead.header("starling-dlq-reason").unwrap().is_empty());
+    assert_eq!(dead.header("starling-dlq-code"), Some("undecodable"));
+    assert_eq!(dead.header("starling-dlq-count"), Some("1"));
+    assert_eq!(dead.header("starling-dlq-group"), Some("starling.worker"));
+    assert_eq!(dead.header("starling-dlq-process"), Some("test"));
     assert_eq!(stage.results().await, done(&["reply:next"]));
 }
 
@@ -224,6 +229,66 @@ async fn what_cannot_be_handled_is_a_dead_letter_and_the_coordinator_is_told() {
     assert_eq!(stage.records(&Topic::Dlq).await.len(), 3);
     let metrics = stage.node.metrics.encode();
     assert!(metrics.contains("starling_dead_letters_total{reason=\"panic\"} 1"), "{metrics}");
+}
+
+#[tokio::test]
+async fn too_many_dead_letters_stop_it_and_nothing_more_is_buried() {
+    let stage = stage().await;
+    stage.put(0, &["reply:a"]).await;
+    let poison: Vec<String> = (0..20).map(|n| format!("refuse:{n:02}")).collect();
+    stage.put(0, &poison.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let worker = Worker::start(&stage.node, &stage.handler, |config| {
+        config.slots = 1;
+        config.burials = BurialLimit { window: 10, least: 3, share: 0.5 };
+    });
+    let ended = tokio::time::timeout(support::PATIENCE, worker.ended).await.unwrap().unwrap();
+    let error = ended.unwrap_err();
+    let ProcessorError::TooManyDeadLetters { topic, role, excess } = &error else { panic!("{error}") };
+    assert_eq!((&**topic, role.as_str()), ("starling.worker", "worker"));
+    assert_eq!((excess.dead, excess.of, excess.reasons.len()), (4, 5, 3));
+    for part in [
+        "4 of the last 5",
+        "starling.worker",
+        "0.5",
+        "processor.dead_letters.share.worker",
+        "handler: not this",
+        "dlq list",
+    ] {
+        assert!(error.to_string().contains(part), "{part}: {error}");
+    }
+    assert_eq!(stage.records(&Topic::Dlq).await.len(), 3);
+    assert_eq!(
+        stage.results().await.len(),
+        4,
+        "the coordinator is told of those that are buried, and of no other"
+    );
+    commits(&stage.node, &stage.bus, 0, 4).await;
+
+    // Who wants them buried all the same can have that; none of them was lost.
+    let worker = Worker::start(&stage.node, &stage.handler, |config| {
+        config.burials = BurialLimit { window: 10, least: 3, share: 1.0 };
+    });
+    commits(&stage.node, &stage.bus, 0, 21).await;
+    worker.stop().await;
+    assert_eq!(stage.records(&Topic::Dlq).await.len(), 20);
+}
+
+#[tokio::test]
+async fn what_runs_beside_too_many_dead_letters_comes_to_its_end() {
+    let stage = stage().await;
+    stage.put(1, &["hold:long"]).await;
+    let worker = Worker::start(&stage.node, &stage.handler, |config| {
+        config.burials = BurialLimit { window: 10, least: 0, share: 0.5 };
+    });
+    stage.handler.handled("hold:long", 1).await;
+    stage.put(0, &["refuse:a"]).await;
+    stage.handler.handled("refuse:a", 1).await;
+    stage.handler.release("hold:long");
+    let ended = tokio::time::timeout(support::PATIENCE, worker.ended).await.unwrap().unwrap();
+    assert!(matches!(ended, Err(ProcessorError::TooManyDeadLetters { .. })), "{ended:?}");
+    assert_eq!(stage.results().await, done(&["hold:long"]));
+    commits(&stage.node, &stage.bus, 1, 1).await;
+    assert!(stage.records(&Topic::Dlq).await.is_empty());
 }
 
 #[tokio::test]

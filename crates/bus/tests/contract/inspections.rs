@@ -2,6 +2,7 @@
 
 use crate::world::{PATIENCE, World, next, until};
 use starling_bus::{BusError, CommitOffset, GroupEvent, PartitionId, TopicSpec};
+use starling_protocol::Timestamp;
 use std::{sync::Arc, time::Instant};
 
 pub(crate) async fn a_cluster_names_itself_and_its_brokers(world: World) {
@@ -129,4 +130,44 @@ pub(crate) async fn ends_and_commits_are_told_for_many_at_once(world: World) {
     let told = inspector.watermarks(&[PartitionId::new(missing, 0)]).await;
     assert!(matches!(told, Err(BusError::NoSuchTopic { .. })), "{told:?}");
     assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
+}
+
+pub(crate) async fn the_first_record_since_a_time_is_told(world: World) {
+    let topic = world.topic("times", 2).await;
+    let at = PartitionId::new(topic.clone(), 1);
+    // Each younger than the one before: the clock of a record has milliseconds.
+    let mut times = Vec::new();
+    for n in 0..4 {
+        loop {
+            world.fill(&at, n..n + 1).await;
+            let high = world.bus.watermarks(&at).await.unwrap().high;
+            let read = world.bus.read(&[(at.clone(), high - 1)]).await;
+            let time = read[0].as_ref().unwrap().timestamp;
+            if times.last().is_none_or(|(_, last)| time > *last) {
+                times.push((high - 1, time));
+                break;
+            }
+        }
+    }
+    world.bus.trim(&at, times[1].0).await.unwrap();
+    let high = world.bus.watermarks(&at).await.unwrap().high;
+    let inspector = world.bus.inspector();
+    let empty = PartitionId::new(topic.clone(), 0);
+    let later = Timestamp(times[3].1.0 + 60_000);
+    let cases = [
+        (Timestamp(0), times[1].0),
+        (Timestamp(-5), times[1].0),
+        (times[0].1, times[1].0),
+        (times[2].1, times[2].0),
+        (Timestamp(times[2].1.0 + 1), times[3].0),
+        (later, high),
+    ];
+    for (time, expected) in cases {
+        let told = inspector.offsets_since(&[at.clone(), empty.clone()], time).await.unwrap();
+        assert_eq!(told, [Some(expected), Some(0)], "{time:?} in {times:?}");
+    }
+    assert!(inspector.offsets_since(&[], later).await.unwrap().is_empty());
+    let missing = PartitionId::new(format!("{topic}.missing"), 0);
+    let told = inspector.offsets_since(&[missing], later).await;
+    assert!(matches!(told, Err(BusError::NoSuchTopic { .. })), "{told:?}");
 }

@@ -63,6 +63,7 @@ contract! {
     inspections::settings_are_told_as_they_were_set
     inspections::a_group_tells_who_has_what
     inspections::ends_and_commits_are_told_for_many_at_once
+    inspections::the_first_record_since_a_time_is_told
 }
 
 /// The broker-side group protocol keeps the same promises.

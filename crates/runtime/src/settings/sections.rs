@@ -125,6 +125,8 @@ pub struct ProcessorSettings {
     pub send_timeout: Duration,
     /// Records handled at once.
     pub slots: Slots,
+    /// How much of an inbox may become dead letters.
+    pub dead_letters: super::DeadLetterSettings,
 }
 
 /// `[processor.slots]`
@@ -290,6 +292,7 @@ pub(super) fn read(r: &mut Reader) -> Settings {
         registry: super::registry::read(r),
         write_as: write_as(r),
         processor: processor(r),
+        dlq: super::dead_letters::read_dlq(r),
         intake: IntakeSettings { max_intent: r.size("intake.max_intent", 1024..=64 << 20) },
         content: ContentSettings {
             cache: r.size("content.cache", 0..=64 << 30),
@@ -419,6 +422,7 @@ fn processor(r: &mut Reader) -> ProcessorSettings {
         handler_timeout: r.duration("processor.handler_timeout", MS * 100..=24 * HOUR),
         send_timeout: r.duration("processor.send_timeout", MS * 100..=24 * HOUR),
         slots,
+        dead_letters: super::dead_letters::read(r),
     }
 }
 

@@ -50,6 +50,8 @@ pub struct StatefulParts<M> {
     pub metrics: Arc<Metrics>,
     /// Tells the time.
     pub clock: Clock,
+    /// Name of this process.
+    pub process: Arc<str>,
     /// What is known of the fleet; soft state.
     pub fleet: watch::Receiver<FleetView>,
     /// Makes the machine of a partition, without any memory.
@@ -68,6 +70,7 @@ impl<M> StatefulParts<M> {
             spans: node.spans.clone(),
             metrics: node.metrics.clone(),
             clock: node.clock.clone(),
+            process: node.process.clone(),
             fleet: node.fleet.view(),
             make,
             options: StatefulOptions::of(&node.settings),
@@ -116,7 +119,8 @@ impl<M: Machine> StatefulProcessor<M> {
     /// # Errors
     /// The bus cannot be used, or the state topic does not have as many partitions as the inbox.
     pub async fn join(parts: StatefulParts<M>) -> Result<Self, StatefulError> {
-        let StatefulParts { bus, schemas, router, spans, metrics, clock, fleet, make, options } = parts;
+        let StatefulParts { bus, schemas, router, spans, metrics, clock, process, fleet, make, options } =
+            parts;
         let names = router.names();
         let (inbox_topic, state_topic) = (names.name(&Topic::Coordinator), names.name(&Topic::State));
         let partitions = bus.partitions(&inbox_topic).await?;
@@ -144,7 +148,14 @@ impl<M: Machine> StatefulProcessor<M> {
         let shared = Shared {
             inboxes: Feed::open(bus.as_ref(), bounds).await?,
             logs: Feed::open(bus.as_ref(), bounds).await?,
-            encoder: Arc::new(Encoder { schemas, router, spans, max_record: options.max_record }),
+            encoder: Arc::new(Encoder {
+                schemas,
+                router,
+                spans,
+                max_record: options.max_record,
+                group: options.group.as_str().into(),
+                process,
+            }),
             bus,
             clock,
             hops: Hops::of(&metrics, &inbox_topic),

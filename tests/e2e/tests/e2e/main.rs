@@ -5,6 +5,7 @@
 mod cancel;
 mod commands;
 mod crash;
+mod dead_letters;
 mod embedded;
 mod fanout;
 mod forms;
@@ -15,6 +16,7 @@ mod operator;
 mod quality;
 mod refused;
 mod registry;
+mod scan;
 mod secure;
 mod shutdown;
 mod starts;

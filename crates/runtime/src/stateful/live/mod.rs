@@ -19,7 +19,7 @@ use starling_bus::{Delivered, InRecord, OutRecord, PartitionId};
 use starling_engine::coordinator::{Counters, Event, FleetView, Milestone};
 use starling_engine::statelog::{Batch, Owner};
 use starling_protocol::{
-    DecodeError, Envelope,
+    DeadReason, DecodeError, Envelope,
     state::{SnapshotChunk, StateRecord},
 };
 use std::{collections::VecDeque, time::Duration};
@@ -91,7 +91,7 @@ struct Along {
     notices: Vec<OutRecord>,
     _span: Option<ActiveSpan>, // ends with the confirmation
     received: Option<Instant>,
-    dead_letters: usize,
+    dead_letters: Vec<DeadReason>,
     milestones: Vec<Milestone>,
 }
 
