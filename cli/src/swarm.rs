@@ -4,7 +4,7 @@ use crate::{exit::CliError, session::Session};
 use starling_bus::{Bus, MemoryBus, MemoryOptions};
 use starling_llm::Model;
 use starling_protocol::{Codec, fleet::FleetBeat};
-use starling_runtime::{Clock, Node, NodeParts, Settings, telemetry::Spans, topics::topic_specs};
+use starling_runtime::{Clock, Node, NodeParts, Random, Settings, telemetry::Spans, topics::topic_specs};
 use starling_service::{Parts, traced};
 use std::{sync::Arc, time::Duration};
 use tokio::task::JoinSet;
@@ -67,6 +67,7 @@ impl Swarm {
         let parts = NodeParts {
             spans,
             clock: Clock::system(),
+            random: Random::system(),
             process: format!("starling-{:08x}", rand::random::<u32>()).into(),
             shutdown: CancellationToken::new(),
             codec: Codec::default(),

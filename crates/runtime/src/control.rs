@@ -172,6 +172,7 @@ async fn follow(
 ) {
     loop {
         let event = tokio::select! {
+            biased;
             event = reader.next().fuse() => event,
             () = stop.cancelled() => return,
         };
@@ -181,6 +182,7 @@ async fn follow(
                 // version wrote is passed over: waiting for a successor would leave all later ones unread as well,
                 // and what is done for an intent that has ended counts for nothing.
                 let read = tokio::select! {
+                    biased;
                     read = schemas.read_patiently::<Envelope>(record.value()) => read,
                     () = stop.cancelled() => return,
                 };

@@ -163,6 +163,7 @@ impl Fleet {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
+                biased;
                 _ = ticks.tick() => {}
                 () = said.changed.notified() => {}
                 () = self.stop.cancelled() => beat.leaving = true,
@@ -181,6 +182,7 @@ impl Fleet {
             }
             // Whatever changes meanwhile is told together.
             tokio::select! {
+                biased;
                 () = sleep(SHORTEST_SILENCE) => {}
                 () = self.stop.cancelled() => {}
             }
@@ -254,6 +256,7 @@ impl Listener {
     async fn listen(mut self) {
         let stop = self.fleet.stop.clone();
         let reader = tokio::select! {
+            biased;
             reader = self.open() => reader,
             () = stop.cancelled() => return,
         };
@@ -262,9 +265,10 @@ impl Listener {
         let mut next = reader.next();
         loop {
             let event = tokio::select! {
-                event = &mut next => Some(event),
-                _ = sweep.tick() => None,
+                biased;
                 () = stop.cancelled() => return,
+                _ = sweep.tick() => None,
+                event = &mut next => Some(event),
             };
             match event {
                 Some(event) => {

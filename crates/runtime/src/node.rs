@@ -9,6 +9,7 @@ use crate::{
     health::Health,
     limits::{self, LimitsError},
     metrics::Metrics,
+    random::Random,
     registry::{RegistryError, Schemas, enveloped_topics},
     router::Router,
     settings::Settings,
@@ -48,6 +49,8 @@ pub struct Node {
     pub health: Health,
     /// Tells the time.
     pub clock: Clock,
+    /// Where chance comes from.
+    pub random: Random,
     /// Name of the process, unique to its life.
     pub process: Arc<str>,
     /// Fires when the process is to stop.
@@ -63,6 +66,8 @@ pub struct NodeParts {
     pub spans: Spans,
     /// Tells the time.
     pub clock: Clock,
+    /// Where chance comes from.
+    pub random: Random,
     /// Name of the process, unique to its life.
     pub process: Arc<str>,
     /// Fires when the process is to stop.
@@ -118,12 +123,13 @@ impl Node {
         let names = TopicNames::new(settings.topics.prefix.as_str());
         let broadcast = |topic| PartitionId::new(names.name(&topic), 0);
         let (control, fleet) = (broadcast(Topic::Control), broadcast(Topic::Fleet));
-        let router = Router::with_pools(bus.as_ref(), names, &settings.topics.pools).await?;
+        let router = Router::with_pools(bus.as_ref(), names, &settings.topics.pools, &parts.random).await?;
         limits::check(&settings, bus.inspector().as_ref()).await?;
         // After the broker has answered: it is waited for by trying all of this again and again.
         let schemas = Schemas::reading(&settings.registry, codec)?;
         let topics = enveloped_topics(router.names(), &settings.topics.pools);
         let schemas = tokio::select! {
+            biased;
             schemas = schemas.writing(&settings.registry, &topics) => schemas?,
             () = parts.shutdown.cancelled() => {
                 return Err(BusError::Fatal("told to stop before the schema registry answered".to_owned()).into());
@@ -179,6 +185,7 @@ impl Node {
             metrics,
             health,
             clock: parts.clock,
+            random: parts.random,
             process: parts.process,
             shutdown: parts.shutdown,
             farewell,

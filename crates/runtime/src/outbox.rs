@@ -142,6 +142,7 @@ impl Outbox {
         scope.pending.fetch_add(1, Ordering::AcqRel);
         tokio::spawn(async move {
             let sent = tokio::select! {
+                biased;
                 sent = courier.settle(&parcel.record, delivery) => sent,
                 () = scope.abandoned.cancelled() => Err(EmitError::Abandoned),
             };

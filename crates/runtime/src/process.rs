@@ -5,6 +5,7 @@ use crate::{
     http,
     limits::LimitsError,
     node::{Node, NodeError, NodeParts},
+    random::Random,
     registry::RegistryError,
     settings::{GroupProtocol, Settings, SettingsError, Sources, parse_override},
     telemetry::{self, TelemetryError, TelemetryGuard},
@@ -209,6 +210,7 @@ impl Process {
         let parts = NodeParts {
             spans: telemetry.spans(),
             clock: Clock::system(),
+            random: Random::system(),
             process: process.clone(),
             shutdown: shutdown.clone(),
             codec: Codec::default(),
@@ -250,6 +252,7 @@ async fn connect(settings: &Arc<Settings>, bus: Arc<dyn Bus>, parts: NodeParts) 
                 BusError::Unreachable { .. } | BusError::Retry(_) | BusError::NoSuchTopic { .. },
             )) if Instant::now() + KNOCK < give_up => {
                 tokio::select! {
+                    biased;
                     () = sleep(KNOCK) => {}
                     () = parts.shutdown.cancelled() => {
                         return Err(BusError::Retry("told to stop before a broker answered".to_owned()).into());

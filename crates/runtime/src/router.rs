@@ -1,6 +1,6 @@
 //! Which partition an envelope goes to.
 
-use crate::gather::Gather;
+use crate::{gather::Gather, random::Random};
 use futures::future::join_all;
 use starling_bus::{Bus, BusError, PartitionId};
 use starling_protocol::{Body, Envelope, Topic, TopicNames, topic::partition_of};
@@ -54,14 +54,19 @@ impl Router {
     /// # Errors
     /// See [`Router::with_pools`].
     pub async fn connect(bus: &dyn Bus, names: TopicNames) -> Result<Self, BusError> {
-        Self::with_pools(bus, names, &[]).await
+        Self::with_pools(bus, names, &[], &Random::system()).await
     }
 
     /// Looks up the partition counts of all topics, those of extra worker pools included.
     ///
     /// # Errors
     /// The broker is unreachable, or topics are missing: [`BusError::NoSuchTopic`] then names all of them.
-    pub async fn with_pools(bus: &dyn Bus, names: TopicNames, pools: &[String]) -> Result<Self, BusError> {
+    pub async fn with_pools(
+        bus: &dyn Bus,
+        names: TopicNames,
+        pools: &[String],
+        random: &Random,
+    ) -> Result<Self, BusError> {
         let extra = pools.iter().map(|pool| Topic::Worker(Some(pool.clone())));
         let topics: Vec<Topic> = Topic::all().into_iter().chain(extra).collect();
         let counts = join_all(topics.iter().map(|topic| {
@@ -75,7 +80,7 @@ impl Router {
         for (topic, (count, name)) in topics.into_iter().zip(counts) {
             match count {
                 Ok(partitions) => {
-                    let gather = Gather::starting_at(rand::random());
+                    let gather = Gather::starting_at((random.bits() >> 32) as u32);
                     let inbox = Inbox { name: name.into(), partitions, turn: AtomicU32::new(0), gather };
                     inboxes.insert(topic, inbox);
                 }

@@ -15,7 +15,7 @@ use starling_protocol::{
     Body, CallReport, Codec, Envelope, EnvelopeId, IntentId, RecordRef, Tag, Timestamp, Topic, Usage,
 };
 use starling_runtime::{
-    Clock, EnvelopeHandler, Node, NodeParts, Outbox, RecordHandler, Settings,
+    Clock, EnvelopeHandler, Node, NodeParts, Outbox, Random, RecordHandler, Settings,
     parallel::{ParallelConfig, ParallelProcessor},
     settings::Sources,
     telemetry::Spans,
@@ -41,6 +41,7 @@ pub async fn memory_node(overrides: &[(&str, &str)]) -> Node {
     let parts = NodeParts {
         spans: Spans::off(),
         clock: Clock::system(),
+        random: Random::system(),
         process: "test".into(),
         shutdown: CancellationToken::new(),
         codec: Codec::default(),

@@ -21,6 +21,7 @@ pub(crate) async fn pace(
     let mut granted = None;
     loop {
         let in_turn = tokio::select! {
+            biased;
             _ = ticks.tick() => true,
             heard = beats.changed() => match heard {
                 Ok(()) => false,

@@ -72,6 +72,7 @@ fn plan_loop(node: &Node, parts: &Parts) -> ParallelProcessor {
         parts.catalogue.clone(),
         node.spans.clone(),
         node.clock.clone(),
+        node.random.clone(),
         options,
     );
     let config = ParallelConfig::new(settings, Topic::Planner, "planner", settings.processor.slots.planner);

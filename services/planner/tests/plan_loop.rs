@@ -15,8 +15,14 @@ use tokio::sync::mpsc;
 async fn plan_loop(model: Arc<dyn Model>) -> (Node, Ear) {
     let node = memory_node(&[]).await;
     let catalogue = Arc::new(AgentCatalogue::load(None).unwrap());
-    let handler =
-        PlanHandler::new(model, catalogue, Spans::off(), node.clock.clone(), PlanOptions::default());
+    let handler = PlanHandler::new(
+        model,
+        catalogue,
+        Spans::off(),
+        node.clock.clone(),
+        node.random.clone(),
+        PlanOptions::default(),
+    );
     serve(&node, Topic::Planner, Arc::new(handler));
     let ear = Ear::on(&node, &Topic::Coordinator).await;
     (node, ear)

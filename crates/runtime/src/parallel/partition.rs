@@ -3,7 +3,7 @@
 use super::run::Job;
 use starling_bus::{Assignment, InRecord};
 use starling_engine::offsets::{OffsetTracker, Restored, Taken};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use tokio::task::AbortHandle;
 
 /// State of a partition for one assignment.
@@ -19,7 +19,7 @@ pub(super) struct Partition {
     /// The end of the partition, reached behind what waits in the room.
     end: Option<i64>,
     /// Handlers that run.
-    running: HashMap<i64, AbortHandle>,
+    running: BTreeMap<i64, AbortHandle>,
     pub(super) paused: bool,
 }
 
@@ -54,7 +54,7 @@ impl Partition {
             queue: VecDeque::new(),
             room: VecDeque::new(),
             end: None,
-            running: HashMap::new(),
+            running: BTreeMap::new(),
             paused: false,
         }
     }
@@ -151,7 +151,7 @@ impl Partition {
 
     /// Lets go of everything that runs.
     pub(super) fn abort(&mut self) {
-        for (_, handle) in self.running.drain() {
+        for handle in std::mem::take(&mut self.running).into_values() {
             handle.abort();
         }
     }

@@ -14,7 +14,7 @@ use crate::{
 use starling_bus::{BusError, Deliver, GroupConfig, PartitionId};
 use starling_engine::dead_letters::{Burials, Excess};
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::{Arc, Mutex},
 };
 use tokio::{sync::mpsc::unbounded_channel, time::Instant};
@@ -103,6 +103,7 @@ impl ParallelProcessor {
         );
         // What was cancelled before this process began must not be run by it.
         tokio::select! {
+            biased;
             () = node.control.replayed() => {}
             () = shutdown.cancelled() => return Ok(()),
         }
@@ -136,7 +137,7 @@ impl ParallelProcessor {
             announcer,
             pulse,
             assigned,
-            partitions: HashMap::new(),
+            partitions: BTreeMap::new(),
             turn: VecDeque::new(),
             delayed: BTreeMap::new(),
             serial: 0,

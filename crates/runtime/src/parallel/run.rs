@@ -183,6 +183,7 @@ impl Runner {
             sleep(self.config.cancel_grace).await;
         };
         let handled = tokio::select! {
+            biased;
             handled = timeout(limit, AssertUnwindSafe(work).catch_unwind()) => match handled {
                 Ok(Ok(Ok(()))) if cancelled.is_cancelled() => Err(Stopped::Cancelled),
                 Ok(Ok(result)) => result.map_err(Stopped::Handler),

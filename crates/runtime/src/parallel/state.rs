@@ -14,7 +14,7 @@ use crate::{
 use futures::future::BoxFuture;
 use starling_bus::{CommitError, GroupConsumer};
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     future::pending,
     sync::Arc,
     time::Duration,
@@ -65,7 +65,7 @@ pub(super) struct Loop {
     pub(super) announcer: Announcer,
     pub(super) pulse: Pulse,
     pub(super) assigned: Gate,
-    pub(super) partitions: HashMap<i32, Partition>,
+    pub(super) partitions: BTreeMap<i32, Partition>,
     /// Partitions with records that are to run, in turn.
     pub(super) turn: VecDeque<i32>,
     /// Records that are to be handled again, by the time from which they may.
@@ -103,22 +103,24 @@ impl Loop {
             self.dispatch();
             self.start_commit();
             let wake = self.wake_at();
+            // What ends work comes before what brings more of it: events may never cease.
             tokio::select! {
-                event = &mut next => {
-                    next = consumer.next();
-                    ended = self.on_event(event, &mut reported).await;
+                biased;
+                () = shutdown.cancelled(), if self.phase == Phase::Running => {
+                    self.drain(self.config.grace);
                 }
+                committed = in_flight(&mut self.committing) => self.on_committed(committed),
                 Some(report) = reported.recv() => {
                     self.on_report(report);
                     self.take_reports(&mut reported);
                 }
-                committed = in_flight(&mut self.committing) => self.on_committed(committed),
-                () = shutdown.cancelled(), if self.phase == Phase::Running => {
-                    self.drain(self.config.grace);
-                }
-                () = admission.changed() => {} // dispatched when it comes round
                 () = in_flight(&mut leave) => left = Some(Instant::now()),
                 () = sleep_until(wake) => self.on_time(),
+                () = admission.changed() => {} // dispatched when it comes round
+                event = &mut next => {
+                    next = consumer.next();
+                    ended = self.on_event(event, &mut reported).await;
+                }
             }
             // The last events may come after the member has left.
             ended |= left.is_some_and(|left| left.elapsed() >= HEARTBEAT);
@@ -178,7 +180,7 @@ impl Loop {
         if let Some(((due, _), _)) = self.delayed.first_key_value() {
             wake = wake.min(*due);
         }
-        if !self.touched.is_empty() && self.committing.is_none() {
+        if !self.touched.is_empty() && self.committing.is_none() && self.phase != Phase::Leaving {
             wake = wake.min(self.next_commit);
         }
         match self.phase {

@@ -4,7 +4,7 @@
 //! partition while its queue is full.
 
 use starling_bus::{Bus, BusError, InRecord, LogReader, PartitionId, ReaderEvent, StartAt};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{mpsc, oneshot};
 
@@ -158,7 +158,7 @@ pub(super) fn size_of(record: &InRecord) -> usize {
 /// Only this task calls the reader's `next`, and it changes what is read in between, so that no event of
 /// an earlier tap can reach a later one.
 async fn pump(reader: Arc<dyn LogReader>, mut commands: mpsc::UnboundedReceiver<Command>) {
-    let mut routes: HashMap<PartitionId, Route> = HashMap::new();
+    let mut routes: BTreeMap<PartitionId, Route> = BTreeMap::new();
     loop {
         let next = reader.next();
         tokio::pin!(next);
@@ -190,7 +190,7 @@ async fn pump(reader: Arc<dyn LogReader>, mut commands: mpsc::UnboundedReceiver<
     }
 }
 
-async fn obey(command: Command, reader: &dyn LogReader, routes: &mut HashMap<PartitionId, Route>) {
+async fn obey(command: Command, reader: &dyn LogReader, routes: &mut BTreeMap<PartitionId, Route>) {
     match command {
         Command::Add { at, start, route, reply } => {
             let added = reader.add(at.clone(), start).await;

@@ -14,6 +14,7 @@ use super::{
 use crate::{
     clock::Clock,
     metrics::{Hops, Metrics},
+    random::Random,
 };
 use starling_bus::{Bus, PartitionId};
 use starling_engine::coordinator::FleetView;
@@ -28,6 +29,7 @@ pub(super) struct Shared<M> {
     pub(super) bus: Arc<dyn Bus>,
     pub(super) encoder: Arc<Encoder>,
     pub(super) clock: Clock,
+    pub(super) random: Random,
     pub(super) metrics: Arc<Metrics>,
     /// Of the inbox.
     pub(super) hops: Hops,
@@ -87,6 +89,7 @@ pub(super) async fn run<M: Machine>(
 ) -> Result<(), String> {
     let mut gone = stop.clone();
     let result = tokio::select! {
+        biased;
         result = lives(&shared, number, &mut stop) => result,
         () = Stop::gone(&mut gone) => Ok(()),
     };
@@ -117,6 +120,7 @@ async fn lives<M: Machine>(
         }
         shared.reporter.phase(number, PartitionPhase::BackingOff { why: failure.to_string() });
         tokio::select! {
+            biased;
             () = sleep(wait) => {}
             () = Stop::wanted(stop) => return Ok(()),
         }
@@ -131,6 +135,7 @@ async fn life<M: Machine>(
     poison: Option<i64>,
 ) -> Result<(), Failure> {
     let taken = tokio::select! {
+        biased;
         taken = take_over(shared, number) => taken?,
         () = Stop::wanted(stop) => return Ok(()),
     };
@@ -162,17 +167,17 @@ fn react<M>(
         Failure::Fenced => {
             count(&counters.fenced, 1);
             tracing::warn!(partition, %failure, "memory is dropped");
-            backoff.next()
+            backoff.next(shared.random.fraction())
         }
         Failure::Unfit { .. } => {
             count(&counters.given_up, 1);
             tracing::error!(partition, %failure, "memory is dropped");
-            backoff.next()
+            backoff.next(shared.random.fraction())
         }
         Failure::Uncertain(_) => {
             count(&counters.given_up, 1);
             tracing::warn!(partition, %failure, "memory is dropped");
-            backoff.next()
+            backoff.next(shared.random.fraction())
         }
     })
 }
@@ -193,8 +198,9 @@ impl Backoff {
         self.next = self.min;
     }
 
-    fn next(&mut self) -> Duration {
-        let wait = self.next.mul_f64(rand::random_range(0.5..=1.0));
+    /// `chance` is between 0 and 1.
+    fn next(&mut self, chance: f64) -> Duration {
+        let wait = self.next.mul_f64(0.5 + chance / 2.0);
         self.next = (self.next * 2).min(self.max);
         wait
     }

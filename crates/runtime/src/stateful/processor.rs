@@ -14,6 +14,7 @@ use crate::{
     health::{Health, Pulse},
     metrics::{Hops, Metrics, TopicLabel},
     node::Node,
+    random::Random,
     registry::Schemas,
     router::Router,
     telemetry::Spans,
@@ -23,7 +24,7 @@ use starling_bus::{
 };
 use starling_engine::coordinator::FleetView;
 use starling_protocol::Topic;
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::{
     sync::watch,
     task::{JoinError, JoinSet},
@@ -52,6 +53,8 @@ pub struct StatefulParts<M> {
     pub clock: Clock,
     /// Name of this process.
     pub process: Arc<str>,
+    /// Where chance comes from.
+    pub random: Random,
     /// What is known of the fleet; soft state.
     pub fleet: watch::Receiver<FleetView>,
     /// Makes the machine of a partition, without any memory.
@@ -71,6 +74,7 @@ impl<M> StatefulParts<M> {
             metrics: node.metrics.clone(),
             clock: node.clock.clone(),
             process: node.process.clone(),
+            random: node.random.clone(),
             fleet: node.fleet.view(),
             make,
             options: StatefulOptions::of(&node.settings),
@@ -103,7 +107,7 @@ pub struct StatefulProcessor<M> {
     shared: Arc<Shared<M>>,
     actors: JoinSet<(PartitionId, Result<(), String>)>,
     pulse: Option<Pulse>,
-    running: HashMap<PartitionId, Running>,
+    running: BTreeMap<PartitionId, Running>,
 }
 
 /// The task of a partition.
@@ -119,8 +123,19 @@ impl<M: Machine> StatefulProcessor<M> {
     /// # Errors
     /// The bus cannot be used, or the state topic does not have as many partitions as the inbox.
     pub async fn join(parts: StatefulParts<M>) -> Result<Self, StatefulError> {
-        let StatefulParts { bus, schemas, router, spans, metrics, clock, process, fleet, make, options } =
-            parts;
+        let StatefulParts {
+            bus,
+            schemas,
+            router,
+            spans,
+            metrics,
+            clock,
+            random,
+            process,
+            fleet,
+            make,
+            options,
+        } = parts;
         let names = router.names();
         let (inbox_topic, state_topic) = (names.name(&Topic::Coordinator), names.name(&Topic::State));
         let partitions = bus.partitions(&inbox_topic).await?;
@@ -158,6 +173,7 @@ impl<M: Machine> StatefulProcessor<M> {
             }),
             bus,
             clock,
+            random,
             hops: Hops::of(&metrics, &inbox_topic),
             committer: Committer::new(group.clone(), &metrics, &inbox),
             metrics,
@@ -169,7 +185,7 @@ impl<M: Machine> StatefulProcessor<M> {
             reporter: Arc::new(reporter),
             options,
         };
-        let (shared, running) = (Arc::new(shared), HashMap::new());
+        let (shared, running) = (Arc::new(shared), BTreeMap::new());
         Ok(Self { group, shared, actors: JoinSet::new(), pulse: None, running })
     }
 
@@ -227,6 +243,7 @@ impl<M: Machine> StatefulProcessor<M> {
             tokio::pin!(next);
             let event = loop {
                 tokio::select! {
+                    biased;
                     event = &mut next => break event,
                     Some(ended) = self.actors.join_next() => self.ended(ended)?,
                     () = &mut leaving, if !left => left = true,

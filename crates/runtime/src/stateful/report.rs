@@ -139,6 +139,7 @@ impl StatefulReport {
     /// Waits until something of it changes; `false` when the processor has ended.
     pub(super) async fn changed(&mut self) -> bool {
         tokio::select! {
+            biased;
             changed = self.partitions.changed() => changed.is_ok(),
             // Said once; after that only the partitions matter.
             true = async { self.assigned.changed().await.is_ok() } => true,

@@ -27,7 +27,7 @@ pub(super) struct Taken<M> {
 
 pub(super) async fn take_over<M: Machine>(shared: &Shared<M>, number: i32) -> Result<Taken<M>, Failure> {
     let state = shared.state(number);
-    let nonce = format!("{:032x}", rand::random::<u128>());
+    let nonce = format!("{:032x}", shared.random.name());
     let version = env!("CARGO_PKG_VERSION").to_owned();
     let takeover = Takeover::new(nonce, shared.partitions, version, shared.clock.now());
     let record = encode(shared, &takeover.record())?;

@@ -15,7 +15,7 @@ use starling_runtime::stateful::{
     Machine, StatefulError, StatefulOptions, StatefulParts, StatefulProcessor, StatefulReport,
 };
 use starling_runtime::telemetry::Spans;
-use starling_runtime::{Clock, Metrics, Router, Schemas};
+use starling_runtime::{Clock, Metrics, Random, Router, Schemas};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, atomic::AtomicI64, atomic::Ordering};
 use std::time::Duration;
@@ -287,6 +287,7 @@ impl World {
             metrics: Arc::new(Metrics::new()),
             clock: self.clock(),
             process: "planner-test".into(),
+            random: Random::system(),
             fleet: watch::channel(FleetView::default()).1,
             make: Arc::new(|_| Counter::default()),
             options,

@@ -10,7 +10,7 @@ use starling_protocol::{
     TaskKind, TaskResult, Timestamp, Topic,
 };
 use starling_runtime::{
-    Clock, Node, NodeParts, Settings, settings::Sources, telemetry::Spans, topics::topic_specs,
+    Clock, Node, NodeParts, Random, Settings, settings::Sources, telemetry::Spans, topics::topic_specs,
 };
 use std::{future::Future, sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
@@ -36,6 +36,7 @@ pub async fn node(settings: &Settings, bus: Arc<MemoryBus>, spans: Spans) -> Nod
     let parts = NodeParts {
         spans,
         clock: Clock::system(),
+        random: Random::system(),
         process: "test".into(),
         shutdown: CancellationToken::new(),
         codec: Codec::default(),

@@ -20,7 +20,7 @@ use starling_protocol::{
     Body, CallReport, Envelope, Failure, PlanEnd, PlanFragment, PlanRequest, RecordRef, RunId, TaskSpec,
     ids::digest,
 };
-use starling_runtime::{Clock, EnvelopeHandler, HandleError, HandlerContext, telemetry::Spans};
+use starling_runtime::{Clock, EnvelopeHandler, HandleError, HandlerContext, Random, telemetry::Spans};
 use starling_service::{Unread, instant_of, intent_texts};
 use std::sync::Arc;
 use tokio::time::Instant;
@@ -59,6 +59,7 @@ pub struct PlanHandler {
     schema: Arc<serde_json::Value>,
     spans: Spans,
     clock: Clock,
+    random: Random,
     options: PlanOptions,
     in_flight: InFlight,
 }
@@ -70,10 +71,11 @@ impl PlanHandler {
         catalogue: Arc<AgentCatalogue>,
         spans: Spans,
         clock: Clock,
+        random: Random,
         options: PlanOptions,
     ) -> Self {
         let schema = Arc::new(plan_schema(catalogue.workers().map(|agent| agent.name.as_str())));
-        Self { model, catalogue, schema, spans, clock, options, in_flight: InFlight::default() }
+        Self { model, catalogue, schema, spans, clock, random, options, in_flight: InFlight::default() }
     }
 
     async fn plan(
@@ -82,7 +84,7 @@ impl PlanHandler {
         request: &PlanRequest,
         cx: &HandlerContext,
     ) -> Result<(), HandleError> {
-        let run = RunId::from_random(rand::random());
+        let run = RunId::from_random(self.random.name());
         let mut fragments = Fragments::new(
             envelope,
             request.plan_attempt,

@@ -1,0 +1,595 @@
+//! One run: moves time, lets things happen, and stops as soon as a promise is broken.
+
+use crate::{
+    dice::Dice,
+    history::History,
+    judge::{Judge, Tally, Violation, ready},
+    model::Calls,
+    network::{Life, Network},
+    process::{BEGIN, Ground, Process, Service},
+    scenario::{Garbage, Inbox, Scenario, What, Wish},
+};
+use bytes::Bytes;
+use starling_bus::{Bus as _, InRecord, MemoryBus, MemoryOptions, OutRecord, PartitionId};
+use starling_engine::coordinator::CoordinatorSettings;
+use starling_protocol::{
+    Body, Cancel, Codec, CodecLimits, Envelope, EnvelopeId, IntentId, Role, Tag, Timestamp, Topic,
+    TopicNames, topic::partition_of,
+};
+use starling_runtime::{Settings, settings::Sources, topics::topic_specs};
+use std::{
+    cell::RefCell,
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::Duration,
+};
+
+/// Sessions in the groups end after so many milliseconds of silence.
+const SESSION: i64 = 3_000;
+/// Time after the last trouble in which everything must have come to its end.
+const PATIENCE: i64 = 90_000;
+/// Longest step of time.
+const LONGEST_STEP: i64 = 250;
+
+/// How a run went.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The promise that was broken, if one was.
+    pub violation: Option<Violation>,
+    /// Tells the run from others.
+    pub fingerprint: u64,
+    /// Milliseconds of the swarm's time.
+    pub lasted: i64,
+    /// What it was like.
+    pub tally: Tally,
+    /// What happened last, if that was to be kept.
+    pub lines: Vec<String>,
+}
+
+struct World {
+    scenario: Scenario,
+    now: i64,
+    wall: Arc<AtomicI64>,
+    memory: Arc<MemoryBus>,
+    network: Arc<Network>,
+    names: TopicNames,
+    codec: Codec,
+    ground: Ground,
+    calls: Arc<Calls>,
+    processes: Vec<Process>,
+    lives: Life,
+    /// Dead processes whose sessions have not ended, by when they do.
+    ghosts: Vec<(i64, Life)>,
+    /// Paused processes whose sessions will end.
+    sleepers: Vec<(i64, Life, Service)>,
+    judge: Judge,
+    history: Arc<Mutex<History>>,
+    dice: Dice,
+    /// Records as users published them, by the intent's number.
+    wishes: BTreeMap<u32, (IntentId, OutRecord)>,
+    next_event: usize,
+}
+
+/// Runs a scenario. `keep` keeps the last lines of its history.
+#[must_use]
+pub fn run(scenario: &Scenario, keep: bool) -> Report {
+    PANICS.with_borrow_mut(Vec::clear);
+    let mut world = World::new(scenario.clone(), keep);
+    let violation = world.live().err();
+    let mut history = world.history.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(Violation { promise, how }) = &violation {
+        history.note(world.now, &format!("BROKEN {promise}: {how}"));
+    }
+    Report {
+        violation,
+        fingerprint: history.fingerprint(),
+        lasted: world.now,
+        tally: world.judge.tally(),
+        lines: history.lines().map(str::to_owned).collect(),
+    }
+}
+
+thread_local! {
+    /// Panics of this thread since its run began.
+    static PANICS: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
+
+/// From now on panics are kept for the judge. They are printed as well, for not all are of the swarm.
+pub fn watch_panics() {
+    let print = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        print(info);
+        let line = info.to_string();
+        PANICS.with_borrow_mut(|panics| panics.push(line));
+    }));
+}
+
+impl World {
+    fn new(scenario: Scenario, keep: bool) -> Self {
+        let settings = Arc::new(settings(&scenario));
+        let wall = Arc::new(AtomicI64::new(BEGIN));
+        let clock = wall.clone();
+        let memory = MemoryBus::new(MemoryOptions {
+            clock: Arc::new(move || Timestamp(clock.load(Ordering::Relaxed))),
+            ..MemoryOptions::default()
+        });
+        let _ = ready(memory.create_topics(&topic_specs(&settings.topics))); // a new bus refuses no topic
+        let history = Arc::new(Mutex::new(History::new(keep)));
+        let network = Network::new(memory.clone(), &scenario, history.clone());
+        let names = TopicNames::new(settings.topics.prefix.as_str());
+        let codec = Codec::new(CodecLimits::default());
+        let shape = &scenario.shape;
+        let coordinator = Arc::new(CoordinatorSettings {
+            coordinator_partitions: shape.coordinator_partitions,
+            ..settings.coordinator.clone()
+        });
+        let judge =
+            Judge::new(network.clone(), names.clone(), codec.clone(), &coordinator, shape.worker_partitions);
+        let calls = Arc::new(Calls::default());
+        let ground = Ground { network: network.clone(), calls: calls.clone(), settings, seed: scenario.seed };
+        let of = |service, count| (0..count).map(move |number| Process::new(service, number));
+        let processes = of(Service::Planner, shape.planners)
+            .chain(of(Service::Worker, shape.workers))
+            .chain(of(Service::Critic, shape.critics))
+            .collect();
+        let dice = Dice::of(scenario.seed, "world");
+        Self {
+            now: 0,
+            wall,
+            memory,
+            network,
+            names,
+            codec,
+            ground,
+            calls,
+            processes,
+            lives: 0,
+            ghosts: Vec::new(),
+            sleepers: Vec::new(),
+            judge,
+            history,
+            dice,
+            wishes: BTreeMap::new(),
+            next_event: 0,
+            scenario,
+        }
+    }
+
+    fn live(&mut self) -> Result<(), Violation> {
+        let mut seen = u64::MAX;
+        let mut idle = 0;
+        let mut settled_since = None;
+        loop {
+            self.happen();
+            self.network.advance(self.now);
+            let operations = self.network.operations();
+            let quiet = operations == seen;
+            seen = operations;
+            if !quiet {
+                self.judge.observe()?;
+            }
+            self.check_processes()?;
+            let calm = self.now >= self.scenario.calm_at && self.next_event == self.scenario.events.len();
+            if calm && !quiet {
+                settled_since = None;
+            }
+            if calm && settled_since.is_none() && self.all_up() && self.judge.settled().is_ok() {
+                settled_since = Some(self.now);
+            }
+            // What comes too late comes within that time.
+            if settled_since.is_some_and(|since| self.now >= since + 2_500) {
+                break;
+            }
+            if self.now > self.scenario.calm_at + PATIENCE {
+                break;
+            }
+            idle = if quiet { (idle * 2).clamp(1, LONGEST_STEP) } else { 0 };
+            self.step(idle);
+        }
+        self.judge.observe()?;
+        let calls = self.calls.work().clone();
+        self.judge.conclude(&calls)
+    }
+
+    /// Time passes, for each process in some order.
+    fn step(&mut self, idle: i64) {
+        let mut length = self.dice.between(1, 8).max(idle);
+        let next_event = self.scenario.events.get(self.next_event).map(|event| event.at);
+        for due in [self.network.next_due(), next_event].into_iter().flatten() {
+            length = length.min((due - self.now).max(1));
+        }
+        let mut order: Vec<usize> = (0..self.processes.len()).collect();
+        self.dice.shuffle(&mut order);
+        for index in order {
+            self.processes[index].tick(length);
+        }
+        self.now += length;
+        self.wall.store(BEGIN + self.now, Ordering::Relaxed);
+        for (at, offset, metadata) in self.network.take_disturbances() {
+            self.judge.disturbed_partition(&at, offset, &metadata);
+        }
+    }
+
+    fn note(&self, line: &str) {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner).note(self.now, line);
+    }
+
+    // ---- processes ----
+
+    fn all_up(&self) -> bool {
+        self.processes.iter().all(|process| process.life().is_some() && !process.is_paused())
+    }
+
+    fn check_processes(&mut self) -> Result<(), Violation> {
+        if let Some(panic) = PANICS.with_borrow_mut(Vec::pop) {
+            return Err(Violation { promise: "broken", how: panic });
+        }
+        for index in 0..self.processes.len() {
+            let process = &self.processes[index];
+            let (name, slots) = (process.name.clone(), self.scenario.shape.worker_slots);
+            if let Some(life) = process.life().filter(|_| process.service == Service::Worker) {
+                let open = self.calls.open(life);
+                if open > slots {
+                    let how = format!("{name} has {open} calls open and {slots} slots");
+                    return Err(Violation { promise: "bounded", how });
+                }
+            }
+            match process.ended() {
+                None => {}
+                Some(Ok(())) if process.start_at.is_some() => {
+                    if let Some(life) = self.processes[index].kill() {
+                        self.note(&format!("{name} has ended"));
+                        self.network.bury(life);
+                    }
+                }
+                Some(ended) => {
+                    let how = format!("{name} has ended by itself: {ended:?}");
+                    return Err(Violation { promise: "broken", how });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What is due by now happens.
+    fn happen(&mut self) {
+        let now = self.now;
+        for index in 0..self.processes.len() {
+            let due = self.processes[index].start_at.is_some_and(|at| at <= now);
+            if due && self.processes[index].life().is_none() {
+                self.lives += 1;
+                let (ground, life) = (self.ground.clone(), self.lives);
+                self.processes[index].start(&ground, life, now);
+                self.note(&format!("{} starts, life {life}", self.processes[index].name));
+            }
+            if self.processes[index].resume_if_due(now) {
+                self.note(&format!("{} goes on", self.processes[index].name));
+            }
+        }
+        let (gone, ghosts) = std::mem::take(&mut self.ghosts).into_iter().partition(|(at, _)| *at <= now);
+        self.ghosts = ghosts;
+        for (_, life) in Vec::from_iter::<Vec<_>>(gone) {
+            self.network.bury(life);
+        }
+        let (late, sleepers): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.sleepers).into_iter().partition(|(at, _, _)| *at <= now);
+        self.sleepers = sleepers;
+        for (_, life, service) in late {
+            // It may have gone on meanwhile.
+            if self.processes.iter().any(|process| process.life() == Some(life) && process.is_paused()) {
+                self.note(&format!("life {life} is taken for dead"));
+                self.disturb(service);
+                self.network.expire(life);
+            }
+        }
+        while let Some(event) = self.scenario.events.get(self.next_event).filter(|event| event.at <= now) {
+            let what = event.what.clone();
+            self.next_event += 1;
+            self.note(&format!("{what:?}"));
+            self.meet(what);
+        }
+    }
+
+    fn disturb(&mut self, service: Service) {
+        let topics: &[Topic] = match service {
+            Service::Planner => &[Topic::Intents, Topic::Planner],
+            Service::Worker => &[Topic::Worker(None)],
+            Service::Critic => &[Topic::Critic],
+        };
+        topics.iter().for_each(|topic| self.judge.disturbed(topic));
+    }
+
+    fn process(&self, number: usize) -> usize {
+        number % self.processes.len()
+    }
+
+    // ---- events ----
+
+    fn meet(&mut self, what: What) {
+        match what {
+            What::Intent(wish) => self.wish(&wish),
+            What::Again(number) => {
+                if let Some((id, record)) = self.wishes.get(&number).cloned() {
+                    // Without an id of its own each record is an intent of its own.
+                    let known = named(number) == id;
+                    self.publish(record, known.then(|| id.as_str().to_owned()), !known);
+                }
+            }
+            What::Altered(number) => self.altered(number),
+            What::Cancel(number) => self.cancel(number),
+            What::Garbage(inbox, sort) => self.garbage(inbox, sort),
+            What::Duplicate(inbox, back) => self.duplicate(inbox, back),
+            What::Redeliver(inbox, partition, back) => {
+                let at = self.partition(inbox, partition);
+                let high = ready(self.memory.watermarks(&at)).and_then(Result::ok).map_or(0, |m| m.high);
+                self.memory.faults().redeliver(&at, (high - back).max(0));
+                self.network.touched();
+            }
+            What::Crash(number, down) => {
+                let index = self.process(number);
+                self.disturb(self.processes[index].service);
+                if let Some(life) = self.processes[index].kill() {
+                    self.network.orphan(life, &mut self.dice);
+                    let session = self.dice.between(SESSION / 2, SESSION);
+                    self.ghosts.push((self.now + session, life));
+                    self.processes[index].start_at = Some(self.now + down);
+                }
+            }
+            What::Stop(number, down) => {
+                let index = self.process(number);
+                if self.processes[index].life().is_some() {
+                    self.disturb(self.processes[index].service);
+                    self.processes[index].terminate();
+                    self.processes[index].start_at = Some(self.now + down);
+                }
+            }
+            What::Pause(number, length) => {
+                let (index, now) = (self.process(number), self.now);
+                let process = &mut self.processes[index];
+                process.pause(now + length);
+                if let Some(life) = process.life() {
+                    self.sleepers.push((now + SESSION, life, process.service));
+                }
+            }
+            What::Expire(number) => {
+                let index = self.process(number);
+                if let Some(life) = self.processes[index].life() {
+                    self.disturb(self.processes[index].service);
+                    self.network.expire(life);
+                }
+            }
+            What::Rebalance(inbox) => {
+                let (topic, group) = (topic_of(inbox), group_of(inbox));
+                self.judge.disturbed(&topic);
+                self.memory.faults().rebalance(&self.names.group(group));
+                self.network.touched();
+            }
+            What::Skew(number, millis) => {
+                let index = self.process(number);
+                self.processes[index].skew.store(millis, Ordering::Relaxed);
+            }
+            What::Outage(inbox, length) => {
+                let topic = self.names.name(&topic_of(inbox));
+                self.network.outage(&topic, self.now + length);
+            }
+            What::Forget(partition) => self.forget(partition),
+        }
+    }
+
+    fn partition(&self, inbox: Inbox, number: i32) -> PartitionId {
+        let topic = self.names.name(&topic_of(inbox));
+        let count = ready(self.memory.partitions(&topic)).and_then(Result::ok).unwrap_or(1);
+        PartitionId::new(topic, number.rem_euclid(count))
+    }
+
+    /// Writes a record that no service wrote; `intent` is the id of the valid intent that it is, `derives` says that the
+    /// id follows from where it lies.
+    fn publish(&mut self, record: OutRecord, intent: Option<String>, derives: bool) -> Option<i64> {
+        let at = record.to.clone();
+        let offset = ready(self.memory.send(record))?.ok()?.offset?;
+        self.network.touched();
+        let id = match intent {
+            None if derives => Some(IntentId::of_record(&at.topic, at.partition, offset).as_str().to_owned()),
+            id => id,
+        };
+        self.judge.published(&at, offset, id.as_deref());
+        Some(offset)
+    }
+
+    fn wish(&mut self, wish: &Wish) {
+        let number = wish.number;
+        let to = self.partition(Inbox::Intents, i32::try_from(number).unwrap_or(0));
+        let mut value = serde_json::json!({
+            "goal": format!("wish <i{number}>"),
+            "strategy": if wish.planned { "llm" } else { "single" },
+            "limits": { "max_attempts": wish.attempts },
+        });
+        if wish.named {
+            value["id"] = named(number).as_str().into();
+        }
+        if let Some(deadline) = wish.deadline {
+            value["deadline_ms"] = deadline.into();
+        }
+        if wish.inputs {
+            value["inputs"] = serde_json::json!([{ "name": "a.txt", "content": "some text" }]);
+        }
+        if wish.invalid {
+            value["limits"]["max_attempts"] = 99.into();
+        }
+        let record = OutRecord {
+            to: to.clone(),
+            key: None,
+            headers: vec![("content-type".into(), Bytes::from_static(b"application/json"))],
+            payload: Some(value.to_string().into()),
+        };
+        let id = wish.named.then(|| named(number));
+        let offset = self.publish(record.clone(), id.as_ref().map(|id| id.as_str().to_owned()), id.is_none());
+        let of_record = || IntentId::of_record(&to.topic, to.partition, offset.unwrap_or(0));
+        self.wishes.insert(number, (id.unwrap_or_else(of_record), record));
+    }
+
+    fn altered(&mut self, number: u32) {
+        let Some((id, mut record)) = self.wishes.get(&number).cloned() else { return };
+        let value = serde_json::json!({ "id": id.as_str(), "goal": format!("another wish <i{number}>") });
+        record.payload = Some(value.to_string().into());
+        self.publish(record, Some(id.as_str().to_owned()), false);
+    }
+
+    fn cancel(&mut self, number: u32) {
+        let id = self.wishes.get(&number).map_or_else(|| named(number), |(id, _)| id.clone());
+        let now = Timestamp(BEGIN + self.now);
+        let envelope = Envelope {
+            id: EnvelopeId::derive("cancel", &[id.as_str()]),
+            intent_id: id.clone(),
+            tag: Tag::role(Role::Coordinator).with_lane(id.as_str()),
+            hop: 0,
+            created_at: now,
+            deadline: Timestamp::MAX,
+            tenant: "default".into(),
+            body: Body::Cancel(Cancel { reason: "not wanted any more".into() }),
+        };
+        let Ok(payload) = self.codec.encode(&envelope) else { return };
+        let partition = partition_of(id.as_str(), self.scenario.shape.coordinator_partitions);
+        let to = self.partition(Inbox::Coordinator, partition);
+        self.publish(
+            OutRecord { to, key: None, headers: Vec::new(), payload: Some(payload.into()) },
+            None,
+            false,
+        );
+    }
+
+    fn garbage(&mut self, inbox: Inbox, sort: Garbage) {
+        let number = i32::try_from(self.dice.count(0, 7)).unwrap_or(0);
+        let to = self.partition(inbox, number);
+        let noise: Vec<u8> = (0..self.dice.count(1, 60)).map(|_| self.dice.bits() as u8 | 0x80).collect();
+        let payload = match sort {
+            Garbage::Empty => Vec::new(),
+            Garbage::Noise => noise,
+            Garbage::UnknownSchema => [&[0xc3, 0x01, 1, 2, 3, 4, 5, 6, 7, 8], noise.as_slice()].concat(),
+            Garbage::Truncated => {
+                let value = self.some_record(inbox, 0).map(|record| record.value().to_vec());
+                let mut value = value.unwrap_or(noise);
+                value.truncate(value.len() * 2 / 3);
+                value
+            }
+            Garbage::Misplaced => {
+                let others = [Inbox::Coordinator, Inbox::Planner, Inbox::Worker, Inbox::Critic];
+                let other = self.dice.pick(&others);
+                match self.some_record(other, 0) {
+                    // In its own inbox it would be a repetition, which is another matter.
+                    Some(record) if other != inbox && inbox != Inbox::Intents => record.value().to_vec(),
+                    _ => noise,
+                }
+            }
+        };
+        self.publish(
+            OutRecord { to, key: None, headers: Vec::new(), payload: Some(payload.into()) },
+            None,
+            false,
+        );
+    }
+
+    /// A record of an inbox, so many before the last of its first partition that has any.
+    fn some_record(&self, inbox: Inbox, back: usize) -> Option<InRecord> {
+        (0..8).find_map(|number| {
+            let at = self.partition(inbox, number);
+            let marks = ready(self.memory.watermarks(&at))?.ok()?;
+            let back = i64::try_from(back).unwrap_or(0) % (marks.high - marks.low).max(1);
+            ready(self.memory.read(&[(at, marks.high - 1 - back)]))?.pop()?.ok()
+        })
+    }
+
+    fn duplicate(&mut self, inbox: Inbox, back: usize) {
+        let Some(record) = self.some_record(inbox, back) else { return };
+        let InRecord { at, key, headers, payload, .. } = record;
+        let intent = match inbox {
+            Inbox::Intents => {
+                self.wishes.values().find(|(_, wish)| wish.payload == payload).map(|(id, _)| id.clone())
+            }
+            _ => None,
+        };
+        // The id of a nameless one follows from where it lies: its copy is another intent.
+        let derives = intent.as_ref().is_some_and(|id| !id.as_str().starts_with('i'));
+        let id = intent.filter(|_| !derives).map(|id| id.as_str().to_owned());
+        self.publish(OutRecord { to: at, key, headers, payload }, id, derives);
+    }
+
+    /// Old results are gone, as retention takes them; never one that a critic has not read.
+    fn forget(&mut self, number: i32) {
+        let at = self.partition(Inbox::Critic, number);
+        let group = self.names.group("critic");
+        let committed = ready(self.memory.committed(&group, &at)).and_then(Result::ok).flatten();
+        if let Some(committed) = committed {
+            let _ = ready(self.memory.trim(&at, committed.offset)); // what is gone cannot be trimmed again
+            self.network.touched();
+        }
+    }
+}
+
+/// The id that a user gives.
+fn named(number: u32) -> IntentId {
+    IntentId::from_string(format!("i{number}"))
+}
+
+fn topic_of(inbox: Inbox) -> Topic {
+    match inbox {
+        Inbox::Intents => Topic::Intents,
+        Inbox::Coordinator => Topic::Coordinator,
+        Inbox::Planner => Topic::Planner,
+        Inbox::Worker => Topic::Worker(None),
+        Inbox::Critic => Topic::Critic,
+        Inbox::State => Topic::State,
+        Inbox::Outcomes => Topic::Outcomes,
+        Inbox::Dlq => Topic::Dlq,
+    }
+}
+
+fn group_of(inbox: Inbox) -> &'static str {
+    match inbox {
+        Inbox::Intents => "intake",
+        Inbox::Planner => "planner",
+        Inbox::Worker => "worker",
+        Inbox::Critic => "critic",
+        Inbox::Coordinator | Inbox::State | Inbox::Outcomes | Inbox::Dlq => "coordinator",
+    }
+}
+
+/// Everything is shorter and smaller than in life, so that a run meets more of it.
+fn settings(scenario: &Scenario) -> Settings {
+    let shape = &scenario.shape;
+    let overrides = [
+        ("topics.partitions.intents", "2".to_owned()),
+        ("topics.partitions.coordinator", shape.coordinator_partitions.to_string()),
+        ("topics.partitions.planner", "2".to_owned()),
+        ("topics.partitions.worker", shape.worker_partitions.to_string()),
+        ("topics.partitions.critic", "2".to_owned()),
+        ("topics.partitions.tool", "1".to_owned()),
+        ("topics.partitions.outcomes", "1".to_owned()),
+        ("topics.partitions.progress", "1".to_owned()),
+        ("topics.partitions.content", "1".to_owned()),
+        ("topics.partitions.dlq", "1".to_owned()),
+        ("kafka.session_timeout", format!("{SESSION}ms")),
+        ("kafka.revoke_timeout", "1s".to_owned()),
+        ("processor.grace", "2s".to_owned()),
+        ("processor.slots.worker", shape.worker_slots.to_string()),
+        ("processor.backoff_max", "1s".to_owned()),
+        ("processor.deadline_slack", "500ms".to_owned()),
+        ("coordinator.default_deadline", "30s".to_owned()),
+        ("coordinator.max_live", shape.max_live.to_string()),
+        ("coordinator.plan_timeout", "4s".to_owned()),
+        ("coordinator.attempt_timeout", "6s".to_owned()),
+        ("coordinator.attempt_grace", "500ms".to_owned()),
+        ("coordinator.max_retry_backoff", "1s".to_owned()),
+        ("statelog.snapshot_every", shape.snapshot_every.to_string()),
+    ];
+    let overrides = overrides.into_iter().map(|(path, value)| (path.to_owned(), value)).collect();
+    let sources = Sources { overrides, ..Sources::default() };
+    let mut settings = Settings::load(&sources).expect("the simulation's settings are good ones");
+    // Less than an installation may have.
+    settings.statelog.max_record = shape.max_record;
+    settings.coordinator.dedup_horizon = Duration::from_millis(shape.dedup_horizon.unsigned_abs());
+    settings
+}
