@@ -1,5 +1,6 @@
 //! The command line.
 
+use crate::dlq::DlqCommand;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use starling_runtime::process::CommonFlags;
 use std::path::PathBuf;
@@ -34,6 +35,12 @@ pub enum Command {
         /// What to do with them.
         #[command(subcommand)]
         command: TopicsCommand,
+    },
+    /// Look at the dead letters: records that nobody could handle.
+    Dlq {
+        /// What to do with them.
+        #[command(subcommand)]
+        command: DlqCommand,
     },
     /// Look whether everything that the swarm needs is there, and say what to do where it is not.
     Doctor(DoctorArgs),
@@ -150,6 +157,9 @@ pub struct CancelArgs {
     /// Why.
     #[arg(long, default_value = "cancelled by the user")]
     pub reason: String,
+    /// How long to wait for the coordinator's answer.
+    #[arg(long, default_value_t = 10, value_name = "SECONDS")]
+    pub wait: u64,
 }
 
 /// `starling topics`.

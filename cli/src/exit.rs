@@ -1,5 +1,6 @@
 //! How a command ends: exit codes are part of the contract with scripts.
 
+use crate::scan::ScanError;
 use starling_protocol::OutcomeStatus;
 use starling_runtime::{node::NodeError, registry::RegistryError};
 use std::process::ExitCode;
@@ -46,6 +47,15 @@ impl From<starling_bus::BusError> for CliError {
     }
 }
 
+impl From<ScanError> for CliError {
+    fn from(error: ScanError) -> Self {
+        match error {
+            ScanError::Bus(error) => error.into(),
+            ScanError::Silent { .. } => Self::Unavailable(error.to_string()),
+        }
+    }
+}
+
 impl From<RegistryError> for CliError {
     fn from(error: RegistryError) -> Self {
         match error {
@@ -59,6 +69,7 @@ impl From<NodeError> for CliError {
     fn from(error: NodeError) -> Self {
         match error {
             NodeError::Bus(error) => error.into(),
+            NodeError::Limits(error) => Self::Failed(error.to_string()),
             NodeError::Registry(error) => error.into(),
         }
     }

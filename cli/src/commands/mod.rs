@@ -2,6 +2,7 @@
 
 mod cancel;
 mod dev;
+mod dlq;
 mod doctor;
 mod follow;
 mod health;
@@ -38,6 +39,7 @@ pub async fn run(cli: Cli) -> Result<ExitCode, CliError> {
         Command::Cancel(args) => cancel::cancel(&session, args).await,
         Command::Topics { command: TopicsCommand::Create } => topics::create(&session).await,
         Command::Health(args) => health::health(&cli.settings, args).await,
+        Command::Dlq { command } => dlq::dlq(&session, command).await,
         Command::Doctor(args) => doctor::doctor(&session, args).await,
         Command::Top(args) => top::top(&session, args).await,
         Command::Dev(args) => dev::dev(&session, args).await,

@@ -5,7 +5,7 @@ use super::state::{TopicFigures, Update};
 use crate::installation::{FleetReader, Inbox, InboxState, all_partitions, inboxes};
 use futures::future::join_all;
 use starling_bus::{Bus, BusError, InRecord, Inspector, LogReader, PartitionId, ReaderEvent, StartAt};
-use starling_protocol::{Envelope, Timestamp, Topic, TopicNames};
+use starling_protocol::{Envelope, Topic, TopicNames, dead_letter::Burial};
 use starling_runtime::{Schemas, Settings, registry::Unreadable, topics::topic_specs};
 use std::{collections::HashMap, sync::Arc, time::Duration};
 use tokio::{
@@ -151,7 +151,10 @@ impl Teller {
     async fn record(&mut self, topic: &Topic, record: &InRecord) {
         if *topic == Topic::Dlq {
             self.relief().await;
-            return self.tell(dead_letter(record)).await;
+            if let Some(burial) = Burial::read(&record.headers) {
+                self.tell(dead_letter(burial)).await;
+            }
+            return;
         }
         match self.schemas.read::<Envelope>(record.value()).await {
             Ok(envelope) => {
@@ -160,7 +163,7 @@ impl Teller {
             }
             // Not waited for: what is shown is of now.
             Err(Unreadable::Later(why)) => self.trouble(&BusError::Retry(why)).await,
-            Err(Unreadable::Never(_)) => self.relief().await,
+            Err(Unreadable::Never(_) | Unreadable::Newer(_)) => self.relief().await,
         }
     }
 
@@ -265,44 +268,7 @@ fn written(marks: &[Option<starling_bus::Watermarks>]) -> Option<i64> {
 }
 
 /// What the headers of a dead letter say.
-fn dead_letter(record: &InRecord) -> Update {
-    let header = |name: &str| record.header(name).unwrap_or("-").to_owned();
-    let at = record.header("starling-dlq-time").and_then(|time| time.parse().ok()).map(Timestamp);
-    Update::DeadLetter {
-        at: at.unwrap_or(record.timestamp),
-        from: format!(
-            "{}[{}]@{}",
-            header("starling-dlq-topic"),
-            header("starling-dlq-partition"),
-            header("starling-dlq-offset")
-        ),
-        reason: header("starling-dlq-reason"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use bytes::Bytes;
-
-    #[test]
-    fn a_dead_letter_tells_where_it_comes_from() {
-        let mut record = InRecord {
-            at: PartitionId::new("s.dlq", 0),
-            offset: 3,
-            timestamp: Timestamp(5),
-            key: None,
-            headers: Vec::new(),
-            payload: None,
-        };
-        let Update::DeadLetter { at, from, reason } = dead_letter(&record) else { return };
-        assert_eq!((at, from.as_str(), reason.as_str()), (Timestamp(5), "-[-]@-", "-"));
-        for (name, value) in
-            [("reason", "bad"), ("topic", "s.worker"), ("partition", "2"), ("offset", "9"), ("time", "4")]
-        {
-            record.headers.push((format!("starling-dlq-{name}"), Bytes::from(value)));
-        }
-        let Update::DeadLetter { at, from, reason } = dead_letter(&record) else { return };
-        assert_eq!((at, from.as_str(), reason.as_str()), (Timestamp(4), "s.worker[2]@9", "bad"));
-    }
+fn dead_letter(burial: Burial) -> Update {
+    let Burial { time: at, topic, partition, offset, reason, .. } = burial;
+    Update::DeadLetter { at, from: format!("{topic}[{partition}]@{offset}"), reason }
 }

@@ -2,6 +2,7 @@
 
 use crate::{BusError, PartitionId, Watermarks};
 use async_trait::async_trait;
+use starling_protocol::Timestamp;
 use std::collections::BTreeMap;
 
 /// Asks a cluster about itself. Every answer is bounded in time.
@@ -34,11 +35,27 @@ pub trait Inspector: Send + Sync {
     /// A topic is missing, no broker answers, or they must not be seen.
     async fn watermarks(&self, partitions: &[PartitionId]) -> Result<Vec<Option<Watermarks>>, BusError>;
 
+    /// The offset of the first record of each of these partitions that was written at that time or later, in the
+    /// order asked for; where there is none, the offset that the next record will have. `None` for a partition
+    /// that does not tell now.
+    ///
+    /// # Errors
+    /// A topic is missing, no broker answers, or they must not be seen.
+    async fn offsets_since(
+        &self,
+        partitions: &[PartitionId],
+        time: Timestamp,
+    ) -> Result<Vec<Option<i64>>, BusError>;
+
     /// The offsets that a group has committed for these partitions, in the order asked for.
     ///
     /// # Errors
     /// No broker answers, or they must not be seen.
     async fn committed(&self, group: &str, partitions: &[PartitionId]) -> Result<Vec<Option<i64>>, BusError>;
+
+    /// Lets go of connections and what else is held to answer; the next question takes them up again. For who asks
+    /// once in a long life.
+    fn rest(&self);
 }
 
 /// A cluster.

@@ -2,6 +2,7 @@
 //! no I/O. Time and random numbers are parameters.
 
 pub mod coordinator;
+pub mod dead_letters;
 pub mod intake;
 pub mod offsets;
 pub mod statelog;

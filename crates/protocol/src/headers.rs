@@ -23,6 +23,10 @@ pub const CE_TIME: &str = "ce_time";
 /// CloudEvents: the intent.
 pub const CE_SUBJECT: &str = "ce_subject";
 
+/// In the input topic: the id of an intent whose value names none. Who replays a dead letter sets it, so that the
+/// record, which lies elsewhere now, is the same intent still.
+pub const STARLING_INTENT_ID: &str = "starling-intent-id";
+
 /// The media type of every value that the codec writes.
 pub const AVRO: &str = "application/avro";
 

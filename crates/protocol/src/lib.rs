@@ -6,6 +6,7 @@
 
 pub mod body;
 pub mod codec;
+pub mod dead_letter;
 pub mod envelope;
 pub mod fleet;
 pub mod headers;
@@ -20,6 +21,7 @@ pub mod trace_parent;
 
 pub use body::*;
 pub use codec::{Codec, CodecLimits, DecodeError, EncodeError};
+pub use dead_letter::DeadReason;
 pub use envelope::{Body, Envelope};
 pub use ids::{EnvelopeId, IntentId, RunId, TaskId};
 pub use incoming::{IntentFault, IntentLimits, InvalidIntent, ParsedIntent, read_intent};

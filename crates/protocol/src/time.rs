@@ -38,6 +38,56 @@ impl Timestamp {
             .contains(&year)
             .then(|| format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milli:03}Z"))
     }
+
+    /// Reads a day, or an instant as RFC 3339 writes it: `2026-11-30`, `2026-11-30T09:30:00Z`, with fractions of a
+    /// second and with offsets too.
+    #[must_use]
+    pub fn from_rfc3339(text: &str) -> Option<Self> {
+        let (date, time) = match text.split_at_checked(10)? {
+            (date, "") => (date, "00:00:00Z"),
+            (date, rest) => (date, rest.strip_prefix(['T', 't', ' '])?),
+        };
+        let [year, month, day] = numbers(date, '-', [4, 2, 2])?;
+        let (clock, offset) = time.split_at_checked(time.find(['Z', 'z', '+', '-'])?)?;
+        let offset = match offset.split_at_checked(1)? {
+            ("Z" | "z", "") => 0,
+            (sign, offset) => {
+                let [hours, minutes] = numbers(offset, ':', [2, 2])?;
+                let minutes = (hours <= 23 && minutes <= 59).then_some(hours * 60 + minutes)?;
+                if sign == "-" { -minutes } else { minutes }
+            }
+        };
+        let (clock, fraction) = clock.split_once('.').unwrap_or((clock, "0"));
+        let [hour, minute, second] = numbers(clock, ':', [2, 2, 2])?;
+        if fraction.is_empty() || !fraction.bytes().all(|b| b.is_ascii_digit()) {
+            return None;
+        }
+        let millis: i64 = format!("{fraction:0<3}").get(..3)?.parse().ok()?;
+        let days = days_since_1970(year, month, day);
+        // A day that there is not, such as the 31st of April, comes back as another one.
+        let exists = civil_date(days) == (year, month, day) && hour <= 23 && minute <= 59 && second <= 60;
+        let seconds = days * 86_400 + (hour * 60 + minute - offset) * 60 + second;
+        exists.then_some(Self(seconds * 1000 + millis))
+    }
+}
+
+/// Numbers of so many digits each.
+fn numbers<const N: usize>(text: &str, separator: char, digits: [usize; N]) -> Option<[i64; N]> {
+    let mut parts = text.split(separator);
+    let mut read = [0; N];
+    for (number, digits) in read.iter_mut().zip(digits) {
+        let part = parts.next().filter(|p| p.len() == digits && p.bytes().all(|b| b.is_ascii_digit()))?;
+        *number = part.parse().ok()?;
+    }
+    parts.next().is_none().then_some(read)
+}
+
+/// The inverse of [`civil_date`].
+fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
+    let year = year - i64::from(month <= 2);
+    let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
+    let of_year = (153 * (month + if month > 2 { -3 } else { 9 }) + 2) / 5 + day - 1;
+    era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
 }
 
 /// Year, month and day of a number of days since 1970-01-01. Years are counted from March, so that the

@@ -13,7 +13,7 @@ use prometheus_client::{
     registry::Registry,
 };
 use starling_engine::coordinator::Milestone;
-use starling_protocol::{CallReport, OutcomeStatus, Timestamp};
+use starling_protocol::{CallReport, DeadReason, OutcomeStatus, Timestamp};
 use std::{
     fmt,
     sync::{Mutex, PoisonError, atomic::AtomicU64},
@@ -79,9 +79,6 @@ pub struct StatusLabel {
     /// Name of the outcome's status.
     pub status: String,
 }
-
-/// Why records become dead letters. Known from the start, so that the first one is an increase.
-const DEAD_LETTER_REASONS: [&str; 6] = ["undecodable", "refused", "tries", "handler", "panic", "deadline"];
 
 /// Makes histograms of durations in seconds, from 0.5 ms to 4 minutes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -291,10 +288,15 @@ impl Metrics {
         self.expect_dead_letters();
     }
 
+    /// Known from the start, so that the first one is an increase.
     fn expect_dead_letters(&self) {
-        for reason in DEAD_LETTER_REASONS {
-            drop(self.dead_letters.get_or_create(&ReasonLabel { reason: reason.to_owned() }));
+        for reason in DeadReason::ALL {
+            drop(self.dead_letters.get_or_create(&ReasonLabel { reason: reason.name().to_owned() }));
         }
+    }
+
+    pub(crate) fn count_dead_letter(&self, reason: DeadReason) {
+        self.dead_letters.get_or_create(&ReasonLabel { reason: reason.name().to_owned() }).inc();
     }
 
     /// Counts a record that nobody needs any more.

@@ -3,6 +3,7 @@
 use crate::{
     clock::Clock,
     http,
+    limits::LimitsError,
     node::{Node, NodeError, NodeParts},
     random::Random,
     registry::RegistryError,
@@ -12,6 +13,7 @@ use crate::{
 use clap::Parser;
 use secrecy::ExposeSecret as _;
 use starling_bus::{Bus, BusError, KafkaBus, KafkaOptions};
+use starling_protocol::Codec;
 use std::{error::Error, future::Future, io, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -77,6 +79,9 @@ pub enum StartError {
     /// Topics are missing, or the broker refuses.
     #[error(transparent)]
     Bus(BusError),
+    /// The topics would break what is promised.
+    #[error(transparent)]
+    Limits(#[from] LimitsError),
     /// The schema registry does not answer, or refuses.
     #[error(transparent)]
     Registry(#[from] RegistryError),
@@ -109,6 +114,7 @@ impl From<NodeError> for StartError {
     fn from(error: NodeError) -> Self {
         match error {
             NodeError::Bus(error) => error.into(),
+            NodeError::Limits(error) => error.into(),
             NodeError::Registry(error) => error.into(),
         }
     }
@@ -124,7 +130,7 @@ impl StartError {
                 EXIT_UNAVAILABLE
             }
             StartError::Registry(_) => EXIT_USAGE,
-            StartError::Bus(_) | StartError::Http { .. } | StartError::System(_) => 1,
+            StartError::Bus(_) | StartError::Limits(_) | StartError::Http { .. } | StartError::System(_) => 1,
         }
     }
 }
@@ -207,6 +213,7 @@ impl Process {
             random: Random::system(),
             process: process.clone(),
             shutdown: shutdown.clone(),
+            codec: Codec::default(),
         };
         let node = connect(&settings, bus, parts).await?;
         if let Some(listen) = &settings.http.listen {

@@ -4,6 +4,7 @@
 mod support;
 
 use starling_bus::{CommitError, CommitFault, InRecord, MemoryBus, PartitionId, SendFault};
+use starling_engine::dead_letters::BurialLimit;
 use starling_protocol::{Body, Envelope, Topic};
 use starling_runtime::{Node, parallel::ProcessorError, telemetry::Spans};
 use std::{sync::Arc, time::Duration};
@@ -23,11 +24,16 @@ struct Stage {
 
 /// Two worker partitions, one coordinator partition.
 async fn stage() -> Stage {
-    let settings = support::settings(&[
+    stage_with(&[]).await
+}
+
+async fn stage_with(more: &[(&str, &str)]) -> Stage {
+    let few = [
         ("topics.partitions.worker", "2"),
         ("topics.partitions.coordinator", "1"),
         ("topics.partitions.dlq", "3"),
-    ]);
+    ];
+    let settings = support::settings(&[&few, more].concat());
     let bus = support::bus(&settings).await;
     let node = support::node(&settings, bus.clone(), Spans::off()).await;
     Stage { bus, node, handler: Scripted::new() }
@@ -110,6 +116,7 @@ async fn revoked_partitions_are_let_go_with_what_is_done_committed() {
         // Only the commit at the revocation can save `b` from being handled again.
         config.commit_interval = Duration::from_secs(60);
         config.commit_idle = Duration::from_secs(60);
+        config.revoke_timeout = Duration::from_millis(200); // `a` does not end within that
     });
     stage.handler.handled("hold:a", 1).await;
     until("b is done", || async { (stage.results().await.len() == 1).then_some(()) }).await;
@@ -121,6 +128,22 @@ async fn revoked_partitions_are_let_go_with_what_is_done_committed() {
     // The first handler of `a` was dropped: it says nothing, although what it waited for came.
     assert_eq!(stage.results().await, done(&["hold:a", "reply:b"]));
     assert_eq!((stage.handler.count("hold:a"), stage.handler.count("reply:b")), (2, 1));
+}
+
+#[tokio::test]
+async fn what_runs_when_its_partition_moves_comes_to_its_end() {
+    let stage = stage().await;
+    stage.put(0, &["hold:a", "hold:b"]).await;
+    let worker = Worker::start(&stage.node, &stage.handler, |config| config.slots = 1);
+    stage.handler.handled("hold:a", 1).await;
+    stage.bus.faults().rebalance("starling.worker");
+    stage.handler.release("hold:a");
+    stage.handler.release("hold:b");
+    commits(&stage.node, &stage.bus, 0, 2).await;
+    worker.stop().await;
+    assert_eq!(stage.results().await, done(&["hold:a", "hold:b"]));
+    // `b` had not begun: it was left to the next owner, which is the same member here.
+    assert_eq!((stage.handler.count("hold:a"), stage.handler.count("hold:b")), (1, 1));
 }
 
 #[tokio::test]
@@ -147,7 +170,7 @@ async fn a_lost_partition_is_begun_anew_and_its_old_reports_count_for_nothing() 
 #[tokio::test]
 async fn an_unreadable_record_goes_to_the_dead_letters_unchanged() {
     let stage = stage().await;
-    let poison = b"\xc3\x01 no envelope at all";
+    let poison = b"\xc4\x01 no envelope at all";
     let headers = [("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"), ("mine", "1")];
     let offset = support::write(&stage.bus, stage.inbox(1), Some("k"), &headers, poison).await;
     stage.put(1, &["reply:next"]).await;
@@ -167,7 +190,29 @@ async fn an_unreadable_record_goes_to_the_dead_letters_unchanged() {
     assert_eq!(dead.header("starling-dlq-offset"), Some(offset.to_string().as_str()));
     assert!(dead.header("starling-dlq-time").unwrap().parse::<i64>().unwrap() > 0);
     assert!(!dead.header("starling-dlq-reason").unwrap().is_empty());
+    assert_eq!(dead.header("starling-dlq-code"), Some("undecodable"));
+    assert_eq!(dead.header("starling-dlq-count"), Some("1"));
+    assert_eq!(dead.header("starling-dlq-group"), Some("starling.worker"));
+    assert_eq!(dead.header("starling-dlq-process"), Some("test"));
     assert_eq!(stage.results().await, done(&["reply:next"]));
+}
+
+/// What follows the two bytes may be the fingerprint of a schema that the next version has.
+#[tokio::test]
+async fn what_a_newer_version_wrote_waits_beside_the_others_and_is_a_dead_letter_in_the_end() {
+    let stage = stage_with(&[("registry.patience", "4s"), ("processor.backoff_max", "500ms")]).await;
+    let newer = b"\xc3\x01 who knows what it says";
+    support::write(&stage.bus, stage.inbox(0), Some("k"), &[], newer).await;
+    stage.put(0, &["reply:a", "reply:b"]).await;
+    let worker = Worker::start(&stage.node, &stage.handler, |_| ());
+    let handled = async || (stage.results().await.len() == 2).then_some(());
+    support::until("the others are handled", handled).await;
+    assert!(stage.records(&Topic::Dlq).await.is_empty(), "it waits");
+    commits(&stage.node, &stage.bus, 0, 3).await;
+    worker.stop().await;
+    let dead = stage.records(&Topic::Dlq).await;
+    assert_eq!(dead.iter().map(InRecord::value).collect::<Vec<_>>(), [newer]);
+    assert!(dead[0].header("starling-dlq-reason").unwrap().contains("a newer version"));
 }
 
 #[tokio::test]
@@ -201,6 +246,66 @@ async fn what_cannot_be_handled_is_a_dead_letter_and_the_coordinator_is_told() {
     assert_eq!(stage.records(&Topic::Dlq).await.len(), 3);
     let metrics = stage.node.metrics.encode();
     assert!(metrics.contains("starling_dead_letters_total{reason=\"panic\"} 1"), "{metrics}");
+}
+
+#[tokio::test]
+async fn too_many_dead_letters_stop_it_and_nothing_more_is_buried() {
+    let stage = stage().await;
+    stage.put(0, &["reply:a"]).await;
+    let poison: Vec<String> = (0..20).map(|n| format!("refuse:{n:02}")).collect();
+    stage.put(0, &poison.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let worker = Worker::start(&stage.node, &stage.handler, |config| {
+        config.slots = 1;
+        config.burials = BurialLimit { window: 10, least: 3, share: 0.5 };
+    });
+    let ended = tokio::time::timeout(support::PATIENCE, worker.ended).await.unwrap().unwrap();
+    let error = ended.unwrap_err();
+    let ProcessorError::TooManyDeadLetters { topic, role, excess } = &error else { panic!("{error}") };
+    assert_eq!((&**topic, role.as_str()), ("starling.worker", "worker"));
+    assert_eq!((excess.dead, excess.of, excess.reasons.len()), (4, 5, 3));
+    for part in [
+        "4 of the last 5",
+        "starling.worker",
+        "0.5",
+        "processor.dead_letters.share.worker",
+        "handler: not this",
+        "dlq list",
+    ] {
+        assert!(error.to_string().contains(part), "{part}: {error}");
+    }
+    assert_eq!(stage.records(&Topic::Dlq).await.len(), 3);
+    assert_eq!(
+        stage.results().await.len(),
+        4,
+        "the coordinator is told of those that are buried, and of no other"
+    );
+    commits(&stage.node, &stage.bus, 0, 4).await;
+
+    // Who wants them buried all the same can have that; none of them was lost.
+    let worker = Worker::start(&stage.node, &stage.handler, |config| {
+        config.burials = BurialLimit { window: 10, least: 3, share: 1.0 };
+    });
+    commits(&stage.node, &stage.bus, 0, 21).await;
+    worker.stop().await;
+    assert_eq!(stage.records(&Topic::Dlq).await.len(), 20);
+}
+
+#[tokio::test]
+async fn what_runs_beside_too_many_dead_letters_comes_to_its_end() {
+    let stage = stage().await;
+    stage.put(1, &["hold:long"]).await;
+    let worker = Worker::start(&stage.node, &stage.handler, |config| {
+        config.burials = BurialLimit { window: 10, least: 0, share: 0.5 };
+    });
+    stage.handler.handled("hold:long", 1).await;
+    stage.put(0, &["refuse:a"]).await;
+    stage.handler.handled("refuse:a", 1).await;
+    stage.handler.release("hold:long");
+    let ended = tokio::time::timeout(support::PATIENCE, worker.ended).await.unwrap().unwrap();
+    assert!(matches!(ended, Err(ProcessorError::TooManyDeadLetters { .. })), "{ended:?}");
+    assert_eq!(stage.results().await, done(&["hold:long"]));
+    commits(&stage.node, &stage.bus, 1, 1).await;
+    assert!(stage.records(&Topic::Dlq).await.is_empty());
 }
 
 #[tokio::test]

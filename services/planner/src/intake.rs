@@ -4,6 +4,7 @@ use async_trait::async_trait;
 use starling_bus::InRecord;
 use starling_protocol::{
     Body, Codec, Envelope, EnvelopeId, IntentId, Rejection, Role, Tag, Timestamp,
+    headers::STARLING_INTENT_ID,
     incoming::{DEFAULT_TENANT, IntentLimits, InvalidIntent, ParsedIntent, read_intent},
 };
 use starling_runtime::{Clock, HandleError, HandlerContext, RecordHandler};
@@ -95,8 +96,12 @@ fn rejected(id: IntentId, tenant: String, code: &str, message: String, created_a
     envelope("rejection", id, tenant, created_at, Timestamp::MAX, body)
 }
 
-/// A redelivery of the same record is the same intent.
+/// A redelivery of the same record is the same intent; so is one that was replayed from the dead letters, which says
+/// whose place it takes. It gives no power: whoever writes the header could as well write the id into the value.
 fn id_of(record: &InRecord) -> IntentId {
+    if let Some(id) = record.header(STARLING_INTENT_ID).and_then(|id| IntentId::parse(id).ok()) {
+        return id;
+    }
     IntentId::of_record(&record.at.topic, record.at.partition, record.offset)
 }
 

@@ -1,6 +1,7 @@
 //! What the intake makes of records in every form.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use starling_bus::OutRecord;
 use starling_planner::{INTENT_TOO_LARGE, INVALID_INTENT, IntakeHandler};
 use starling_protocol::{
     Body, Envelope, Intent, IntentId, Rejection, Role, Tag, Timestamp, Topic, incoming::IntentLimits,
@@ -98,5 +99,30 @@ async fn garbage_is_rejected_and_kept_for_people_as_it_came() {
     publish_raw(&node, &Topic::Intents, garbage).await;
     assert_eq!(rejection(&ear.next().await.envelope).code, INVALID_INTENT);
     assert_eq!(dead.next_record().await.value(), garbage);
+    node.shutdown.cancel();
+}
+
+#[tokio::test]
+async fn a_replayed_record_that_names_no_intent_is_the_intent_that_it_was() {
+    let (node, ear) = intake().await;
+    let publish = async |value: &str, id: &str| {
+        let record = OutRecord {
+            to: node.router.route(&Topic::Intents, None, Some(0)).unwrap(),
+            key: None,
+            headers: vec![("starling-intent-id".to_owned(), id.to_owned().into())],
+            payload: Some(value.to_owned().into()),
+        };
+        node.bus.send(record).await.unwrap();
+        ear.next().await.envelope
+    };
+    let heard = publish("A goal", "it-was").await;
+    assert_eq!((heard.intent_id.as_str(), intent(&heard).goal.as_str()), ("it-was", "A goal"));
+    let heard = publish("{\"goal\": ", "it-was").await;
+    assert_eq!((heard.intent_id.as_str(), rejection(&heard).code.as_str()), ("it-was", INVALID_INTENT));
+    // What the value says counts more, and what is no id counts nothing.
+    let heard = publish("{\"id\": \"mine\", \"goal\": \"g\"}", "it-was").await;
+    assert_eq!(heard.intent_id.as_str(), "mine");
+    let heard = publish("A goal", "no id at all").await;
+    assert_eq!(heard.intent_id, IntentId::of_record("starling.intents", 0, 3));
     node.shutdown.cancel();
 }

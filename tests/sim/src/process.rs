@@ -8,7 +8,7 @@ use crate::{
     network::{Life, Network},
 };
 use starling_agents::AgentCatalogue;
-use starling_protocol::Timestamp;
+use starling_protocol::{Codec, Timestamp};
 use starling_runtime::{Clock, Node, NodeParts, Random, Settings, telemetry::Spans};
 use starling_service::Parts;
 use std::{
@@ -187,7 +187,8 @@ async fn live(
     let bus = SimBus::new(network.clone(), life, seed);
     let dice = Mutex::new(Dice::of(seed, &format!("random {life}")));
     let random = Random::of(move || dice.lock().unwrap_or_else(PoisonError::into_inner).bits());
-    let parts = NodeParts { spans: Spans::off(), clock, random, process: name, shutdown };
+    let parts =
+        NodeParts { spans: Spans::off(), clock, random, codec: Codec::default(), process: name, shutdown };
     let node = Node::connect(settings, bus, parts).await.map_err(|error| error.to_string())?;
     let parts = Parts { model: SimModel::new(network, calls, life, seed), catalogue: catalogue() };
     let served = match service {

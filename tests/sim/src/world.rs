@@ -573,6 +573,7 @@ fn settings(scenario: &Scenario) -> Settings {
         ("topics.partitions.dlq", "1".to_owned()),
         ("kafka.session_timeout", format!("{SESSION}ms")),
         ("kafka.revoke_timeout", "1s".to_owned()),
+        ("registry.patience", "2s".to_owned()),
         ("processor.grace", "2s".to_owned()),
         ("processor.slots.worker", shape.worker_slots.to_string()),
         ("processor.backoff_max", "1s".to_owned()),

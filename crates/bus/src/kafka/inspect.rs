@@ -19,6 +19,7 @@ use rdkafka::{
     consumer::{BaseConsumer, Consumer},
     error::{KafkaError, KafkaResult, RDKafkaErrorCode as Code},
 };
+use starling_protocol::Timestamp;
 use std::{
     collections::BTreeMap,
     sync::{
@@ -179,9 +180,24 @@ impl Inspector for KafkaInspector {
         self.blocking(move |inner| inner.watermarks(&partitions)).await
     }
 
+    async fn offsets_since(
+        &self,
+        partitions: &[PartitionId],
+        time: Timestamp,
+    ) -> Result<Vec<Option<i64>>, BusError> {
+        let partitions = partitions.to_vec();
+        self.blocking(move |inner| inner.offsets_since(&partitions, time)).await
+    }
+
     async fn committed(&self, group: &str, partitions: &[PartitionId]) -> Result<Vec<Option<i64>>, BusError> {
         let (group, partitions) = (group.to_owned(), partitions.to_vec());
         self.blocking(move |inner| inner.committed(&group, &partitions)).await
+    }
+
+    fn rest(&self) {
+        let clients = lock(&self.0.clients).take();
+        let offsets = std::mem::take(&mut *lock(&self.0.offsets));
+        thread::spawn(move || drop((clients, offsets))); // they wait for their own threads
     }
 }
 
@@ -275,14 +291,35 @@ impl Inner {
         if partitions.is_empty() {
             return Ok(Vec::new());
         }
-        let (low, high) =
-            (self.offsets_at(partitions, Offset::Beginning)?, self.offsets_at(partitions, Offset::End)?);
-        Ok(low.into_iter().zip(high).map(|(low, high)| Some(Watermarks { low: low?, high: high? })).collect())
+        let low = numbers(self.offsets_at(partitions, Offset::Beginning)?);
+        let high = numbers(self.offsets_at(partitions, Offset::End)?);
+        Ok(low.zip(high).map(|(low, high)| Some(Watermarks { low: low?, high: high? })).collect())
     }
 
-    /// Where the beginning or the end of each partition is, once all have leaders: for a moment after a topic was
-    /// made, or leaders have changed, they do not. It is asked of all leaders at once.
-    fn offsets_at(&self, partitions: &[PartitionId], which: Offset) -> Result<Vec<Option<i64>>, BusError> {
+    fn offsets_since(
+        &self,
+        partitions: &[PartitionId],
+        time: Timestamp,
+    ) -> Result<Vec<Option<i64>>, BusError> {
+        if partitions.is_empty() {
+            return Ok(Vec::new());
+        }
+        // Negative times are names for the beginning and the end.
+        let found = self.offsets_at(partitions, Offset::Offset(time.0.max(0)))?;
+        // Where nothing is so young, the client says "the end" and not where that is.
+        let ends = numbers(self.offsets_at(partitions, Offset::End)?);
+        let offset = |(found, end)| match found {
+            Some(Offset::End) => end,
+            Some(Offset::Offset(offset)) => Some(offset),
+            _ => None,
+        };
+        Ok(found.into_iter().zip(ends).map(offset).collect())
+    }
+
+    /// Where the beginning or the end of each partition is, or its first record since a time in milliseconds, once
+    /// all have leaders: for a moment after a topic was made, or leaders have changed, they do not. It is asked of
+    /// all leaders at once.
+    fn offsets_at(&self, partitions: &[PartitionId], which: Offset) -> Result<Vec<Option<Offset>>, BusError> {
         let clients = self.clients()?;
         let mut asked = TopicPartitionList::with_capacity(partitions.len());
         for at in partitions {
@@ -373,12 +410,20 @@ fn values(resource: &ConfigResource) -> BTreeMap<String, String> {
     told.filter_map(|entry| Some((entry.name.clone(), entry.value.clone()?))).collect()
 }
 
-fn offsets_in(list: &TopicPartitionList, partitions: &[PartitionId]) -> Vec<Option<i64>> {
-    let found = |at: &PartitionId| match list.find_partition(&at.topic, at.partition)?.offset() {
-        Offset::Offset(offset) => Some(offset),
-        _ => None,
+fn offsets_in(list: &TopicPartitionList, partitions: &[PartitionId]) -> Vec<Option<Offset>> {
+    let found = |at: &PartitionId| {
+        // One that could not be asked has still what it was to be asked for, which may look like an offset.
+        let told = list.find_partition(&at.topic, at.partition).filter(|told| told.error().is_ok())?;
+        Some(told.offset()).filter(|offset| matches!(offset, Offset::Offset(_) | Offset::End))
     };
     partitions.iter().map(found).collect()
+}
+
+fn numbers(offsets: Vec<Option<Offset>>) -> impl Iterator<Item = Option<i64>> {
+    offsets.into_iter().map(|offset| match offset {
+        Some(Offset::Offset(offset)) => Some(offset),
+        _ => None,
+    })
 }
 
 fn topics_of(partitions: &[PartitionId]) -> Vec<&str> {

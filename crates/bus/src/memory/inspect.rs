@@ -1,11 +1,15 @@
 //! The memory bus about itself: a cluster of one broker, which is this process.
 
-use super::core::{Core, Shared};
+use super::{
+    core::{Core, Shared},
+    log::Log,
+};
 use crate::{
     BrokerDescription, BusError, ClusterDescription, GroupDescription, Inspector, MemberDescription,
     PartitionDescription, PartitionId, TopicDescription, Watermarks,
 };
 use async_trait::async_trait;
+use starling_protocol::Timestamp;
 use std::sync::Arc;
 
 /// The id of the only broker.
@@ -41,12 +45,17 @@ impl Inspector for MemoryInspector {
 
     async fn watermarks(&self, partitions: &[PartitionId]) -> Result<Vec<Option<Watermarks>>, BusError> {
         let core = self.0.lock();
-        let marks = |at: &PartitionId| match core.log(at) {
-            Ok(log) => Ok(Some(Watermarks { low: log.first(), high: log.next() })),
-            Err(BusError::Refused(_)) => Err(BusError::NoSuchTopic { topic: at.topic.to_string() }),
-            Err(error) => Err(error),
-        };
-        partitions.iter().map(marks).collect()
+        let marks = |log: &Log| Some(Watermarks { low: log.first(), high: log.next() });
+        partitions.iter().map(|at| core.known_log(at).map(marks)).collect()
+    }
+
+    async fn offsets_since(
+        &self,
+        partitions: &[PartitionId],
+        time: Timestamp,
+    ) -> Result<Vec<Option<i64>>, BusError> {
+        let core = self.0.lock();
+        partitions.iter().map(|at| core.known_log(at).map(|log| Some(log.first_since(time)))).collect()
     }
 
     async fn committed(&self, group: &str, partitions: &[PartitionId]) -> Result<Vec<Option<i64>>, BusError> {
@@ -54,9 +63,19 @@ impl Inspector for MemoryInspector {
         let group = core.groups.get(group);
         Ok(partitions.iter().map(|at| Some(group?.committed.get(at)?.offset)).collect())
     }
+
+    fn rest(&self) {} // nothing is held
 }
 
 impl Core {
+    /// As a cluster speaks of a partition that there is not.
+    fn known_log(&self, at: &PartitionId) -> Result<&Log, BusError> {
+        self.log(at).map_err(|error| match error {
+            BusError::Refused(_) => BusError::NoSuchTopic { topic: at.topic.to_string() },
+            error => error,
+        })
+    }
+
     fn describe_topic(&self, name: &str) -> Result<TopicDescription, BusError> {
         let missing = || BusError::NoSuchTopic { topic: name.to_owned() };
         let topic = self.topics.get(name).ok_or_else(missing)?;

@@ -35,6 +35,12 @@ impl Log {
         self.records.get(index).map(|(_, record)| record)
     }
 
+    /// The offset of the first record that was written then or later; the next one if there is none.
+    pub(super) fn first_since(&self, time: Timestamp) -> i64 {
+        let found = self.records.iter().find(|(_, record)| record.timestamp >= time);
+        found.map_or(self.next(), |(_, record)| record.offset)
+    }
+
     pub(super) fn append(&mut self, record: OutRecord, timestamp: Timestamp) -> i64 {
         let offset = self.next();
         let size = size_of_record(&record);

@@ -1,7 +1,8 @@
 //! What an operator can ask.
 
 use crate::world::{PATIENCE, World, next, until};
-use starling_bus::{BusError, CommitOffset, GroupEvent, PartitionId};
+use starling_bus::{BusError, CommitOffset, GroupEvent, PartitionId, TopicSpec};
+use starling_protocol::Timestamp;
 use std::{sync::Arc, time::Instant};
 
 pub(crate) async fn a_cluster_names_itself_and_its_brokers(world: World) {
@@ -28,6 +29,32 @@ pub(crate) async fn topics_tell_their_partitions_and_settings(world: World) {
     let expected = (2 * crate::world::MAX_RECORD).to_string();
     assert_eq!(settings.get("max.message.bytes"), Some(&expected), "{settings:?}");
     assert!(world.bus.inspector().topics(&[]).await.unwrap().is_empty());
+}
+
+/// Everything that limits are judged by is told as it was set, also by an inspector that has rested.
+pub(crate) async fn settings_are_told_as_they_were_set(world: World) {
+    let name = world.topic("near", 1).await.to_string() + ".set";
+    let set = [
+        ("cleanup.policy", "compact,delete"),
+        ("max.message.bytes", "70000"),
+        ("min.insync.replicas", "1"),
+        ("retention.bytes", "-1"),
+        ("retention.ms", "123456789"),
+        ("unclean.leader.election.enable", "true"),
+    ];
+    let settings = set.map(|(name, value)| (name.to_owned(), value.to_owned())).into_iter().collect();
+    let spec = TopicSpec { name: name.clone(), partitions: 1, replication: -1, settings };
+    world.bus.create_topics(&[spec]).await.unwrap();
+    let inspector = world.bus.inspector();
+    for _ in 0..2 {
+        let told = inspector.topics(std::slice::from_ref(&name)).await.unwrap();
+        let [Ok(topic)] = told.as_slice() else { panic!("{told:?}") };
+        let told = topic.settings.as_ref().unwrap();
+        for (name, value) in set {
+            assert_eq!(told.get(name).map(String::as_str), Some(value), "{name}");
+        }
+        inspector.rest();
+    }
 }
 
 pub(crate) async fn a_group_tells_who_has_what(world: World) {
@@ -103,4 +130,44 @@ pub(crate) async fn ends_and_commits_are_told_for_many_at_once(world: World) {
     let told = inspector.watermarks(&[PartitionId::new(missing, 0)]).await;
     assert!(matches!(told, Err(BusError::NoSuchTopic { .. })), "{told:?}");
     assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
+}
+
+pub(crate) async fn the_first_record_since_a_time_is_told(world: World) {
+    let topic = world.topic("times", 2).await;
+    let at = PartitionId::new(topic.clone(), 1);
+    // Each younger than the one before: the clock of a record has milliseconds.
+    let mut times = Vec::new();
+    for n in 0..4 {
+        loop {
+            world.fill(&at, n..n + 1).await;
+            let high = world.bus.watermarks(&at).await.unwrap().high;
+            let read = world.bus.read(&[(at.clone(), high - 1)]).await;
+            let time = read[0].as_ref().unwrap().timestamp;
+            if times.last().is_none_or(|(_, last)| time > *last) {
+                times.push((high - 1, time));
+                break;
+            }
+        }
+    }
+    world.bus.trim(&at, times[1].0).await.unwrap();
+    let high = world.bus.watermarks(&at).await.unwrap().high;
+    let inspector = world.bus.inspector();
+    let empty = PartitionId::new(topic.clone(), 0);
+    let later = Timestamp(times[3].1.0 + 60_000);
+    let cases = [
+        (Timestamp(0), times[1].0),
+        (Timestamp(-5), times[1].0),
+        (times[0].1, times[1].0),
+        (times[2].1, times[2].0),
+        (Timestamp(times[2].1.0 + 1), times[3].0),
+        (later, high),
+    ];
+    for (time, expected) in cases {
+        let told = inspector.offsets_since(&[at.clone(), empty.clone()], time).await.unwrap();
+        assert_eq!(told, [Some(expected), Some(0)], "{time:?} in {times:?}");
+    }
+    assert!(inspector.offsets_since(&[], later).await.unwrap().is_empty());
+    let missing = PartitionId::new(format!("{topic}.missing"), 0);
+    let told = inspector.offsets_since(&[missing], later).await;
+    assert!(matches!(told, Err(BusError::NoSuchTopic { .. })), "{told:?}");
 }

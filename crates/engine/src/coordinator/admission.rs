@@ -3,7 +3,7 @@
 
 use super::{Coordinator, CoordinatorSettings, counters::Stale};
 use starling_protocol::state::{CancelledEntity, IntentEntity, Phase};
-use starling_protocol::{Intent, IntentId, OutcomeStatus, RecordRef, Rejection, Timestamp};
+use starling_protocol::{DeadReason, Intent, IntentId, OutcomeStatus, RecordRef, Rejection, Timestamp};
 
 /// The parts of an envelope that say where its body belongs.
 pub(super) struct Header {
@@ -85,25 +85,31 @@ impl Coordinator {
         if self.store.live(id).is_some() {
             return self.end(id, OutcomeStatus::Cancelled, String::new(), reason.to_owned(), trace);
         }
-        if let Some(ended) = self.store.ended(id) {
-            let repeated = ended.status == OutcomeStatus::Cancelled;
+        if let Some(status) = self.store.ended(id).map(|ended| ended.status) {
+            self.answer_cancel(&header, status);
+            let repeated = status == OutcomeStatus::Cancelled;
             return self.counters.stale(if repeated { Stale::Duplicate } else { Stale::Late });
         }
         if self.store.cancelled(id).is_some() {
+            self.answer_cancel(&header, OutcomeStatus::Cancelled);
             return self.counters.stale(Stale::Duplicate);
         }
         let refusal = self.out_of_time(&header).or_else(|| self.memory_full()).or_else(|| {
-            (self.store.cancelled_of(&header.tenant) >= self.settings.max_cancelled_per_tenant)
-                .then(|| "the tenant has too many cancellations of unknown intents".to_owned())
+            (self.store.cancelled_of(&header.tenant) >= self.settings.max_cancelled_per_tenant).then(|| {
+                (DeadReason::Full, "the tenant has too many cancellations of unknown intents".to_owned())
+            })
         });
         match refusal {
-            Some(reason) => self.dead_letter(at.partition, at.offset, reason),
-            None => self.store.insert_cancelled(CancelledEntity {
-                intent_id: header.intent_id,
-                tenant: header.tenant,
-                reason: reason.to_owned(),
-                forget_at: self.forget_at(header.created_at),
-            }),
+            Some((code, reason)) => self.dead_letter(at.partition, at.offset, code, reason),
+            None => {
+                self.answer_cancel(&header, OutcomeStatus::Cancelled);
+                self.store.insert_cancelled(CancelledEntity {
+                    intent_id: header.intent_id,
+                    tenant: header.tenant,
+                    reason: reason.to_owned(),
+                    forget_at: self.forget_at(header.created_at),
+                });
+            }
         }
     }
 
@@ -146,30 +152,31 @@ impl Coordinator {
         }
         let cancelled = self.store.cancelled(id).is_some(); // then it has its place in the memory
         let full = || if cancelled { None } else { self.memory_full() };
-        if let Some(reason) = self.out_of_time(header).or_else(full) {
-            self.dead_letter(at.partition, at.offset, reason);
+        if let Some((code, reason)) = self.out_of_time(header).or_else(full) {
+            self.dead_letter(at.partition, at.offset, code, reason);
             return false;
         }
         true
     }
 
     /// Why a creation time is one whose duplicates could not be recognised.
-    fn out_of_time(&self, header: &Header) -> Option<String> {
+    fn out_of_time(&self, header: &Header) -> Option<(DeadReason, String)> {
         let horizon = self.settings.dedup_horizon;
-        if header.created_at.plus(horizon) < self.now {
-            Some(format!("created more than {} s ago: it may have run before", horizon.as_secs()))
+        let reason = if header.created_at.plus(horizon) < self.now {
+            format!("created more than {} s ago: it may have run before", horizon.as_secs())
         } else if header.created_at > self.now.plus(horizon) {
-            Some(format!("created more than {} s in the future", horizon.as_secs()))
+            format!("created more than {} s in the future", horizon.as_secs())
         } else {
-            None
-        }
+            return None;
+        };
+        Some((DeadReason::Stale, reason))
     }
 
-    fn memory_full(&self) -> Option<String> {
+    fn memory_full(&self) -> Option<(DeadReason, String)> {
         let load = self.load();
         let known = load.live + load.waiting + load.remembered;
         (known >= self.settings.max_remembered || load.waiting >= self.settings.max_waiting)
-            .then(|| "the coordinator's memory is full: send it again later".to_owned())
+            .then(|| (DeadReason::Full, "the coordinator's memory is full: send it again later".to_owned()))
     }
 }
 

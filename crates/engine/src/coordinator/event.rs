@@ -2,7 +2,7 @@
 
 use starling_protocol::fleet::FleetBeat;
 use starling_protocol::state::{Entity, EntityKey};
-use starling_protocol::{Envelope, EnvelopeId, IntentId, OutcomeStatus, RecordRef, TaskId};
+use starling_protocol::{DeadReason, Envelope, EnvelopeId, IntentId, OutcomeStatus, RecordRef, TaskId};
 use std::time::Duration;
 
 /// Something that happened.
@@ -65,7 +65,9 @@ pub enum Effect {
         at_partition: i32,
         /// Its offset.
         at_offset: i64,
-        /// Why.
+        /// Why, in a word.
+        code: DeadReason,
+        /// Why, in a sentence.
         reason: String,
     },
     /// Tell watchers. Best effort and not logged; at most one for an intent and step.

@@ -52,7 +52,9 @@ use placement::Placement;
 use progress::Untold;
 use starling_protocol::state::{Entity, EntityKey, RunEntity, TaskEntity};
 use starling_protocol::topic::partition_of;
-use starling_protocol::{Body, CallReport, Envelope, IntentId, OutcomeStatus, RecordRef, Timestamp};
+use starling_protocol::{
+    Body, CallReport, DeadReason, Envelope, IntentId, OutcomeStatus, RecordRef, Timestamp,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use store::Store;
@@ -114,7 +116,7 @@ impl Coordinator {
         match event {
             Event::Received { envelope, at, trace } => self.on_received(envelope, at, &trace),
             Event::Undecodable { at_partition, at_offset, reason } => {
-                self.dead_letter(at_partition, at_offset, reason);
+                self.dead_letter(at_partition, at_offset, DeadReason::Undecodable, reason);
             }
             Event::Fleet(view) => self.on_fleet(view),
             Event::EffectRefused { envelope_id, intent_id, task_id, reason } => {
@@ -200,7 +202,7 @@ impl Coordinator {
         if home != self.partition {
             let partitions = self.settings.coordinator_partitions;
             let reason = format!("belongs to partition {home} of {partitions}, not {}", self.partition);
-            return self.dead_letter(at.partition, at.offset, reason);
+            return self.dead_letter(at.partition, at.offset, DeadReason::Misplaced, reason);
         }
         let header = Header { intent_id, hop, created_at, deadline, tenant };
         match body {
@@ -222,7 +224,7 @@ impl Coordinator {
             Body::PlanFragment(_) | Body::TaskResult(_) | Body::Verdict(_) | Body::TaskTurn(_) => {}
             other => {
                 let reason = format!("the coordinator takes no {}", other.kind());
-                self.dead_letter(at.partition, at.offset, reason);
+                self.dead_letter(at.partition, at.offset, DeadReason::Misplaced, reason);
             }
         }
     }
@@ -246,9 +248,9 @@ impl Coordinator {
         true
     }
 
-    fn dead_letter(&mut self, at_partition: i32, at_offset: i64, reason: String) {
+    fn dead_letter(&mut self, at_partition: i32, at_offset: i64, code: DeadReason, reason: String) {
         self.counters.dead_letters += 1;
-        self.effects.push(Effect::DeadLetter { at_partition, at_offset, reason });
+        self.effects.push(Effect::DeadLetter { at_partition, at_offset, code, reason });
     }
 
     fn edit_task(&mut self, id: &IntentId, ordinal: i32, change: impl FnOnce(&mut TaskEntity)) {

@@ -2,7 +2,7 @@
 
 use super::Admission;
 use crate::settings::Settings;
-use starling_engine::offsets::MAX_METADATA_BYTES;
+use starling_engine::{dead_letters::BurialLimit, offsets::MAX_METADATA_BYTES};
 use starling_protocol::{Topic, TopicNames};
 use std::time::Duration;
 
@@ -47,6 +47,8 @@ pub struct ParallelConfig {
     pub backoff_min: Duration,
     /// Longest wait before a record is handled again.
     pub backoff_max: Duration,
+    /// How much may become dead letters before it stops.
+    pub burials: BurialLimit,
     /// How long after its envelope's deadline a handler is stopped.
     pub deadline_slack: Duration,
     /// Longest time of a handler of raw records.
@@ -88,6 +90,7 @@ impl ParallelConfig {
             tries: processor.tries,
             backoff_min: processor.backoff_min,
             backoff_max: processor.backoff_max,
+            burials: processor.dead_letters.limit(role),
             deadline_slack: processor.deadline_slack,
             handler_timeout: processor.handler_timeout,
             cancel_grace: Duration::from_millis(500),

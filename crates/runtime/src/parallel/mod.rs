@@ -5,9 +5,9 @@
 //! a handler, so the group's events are served whatever handlers do.
 
 mod admission;
+mod burial;
 mod commits;
 mod config;
-pub(crate) mod dead_letter;
 mod departures;
 mod group;
 mod partition;

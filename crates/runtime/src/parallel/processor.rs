@@ -12,9 +12,10 @@ use crate::{
     router::RouteError,
 };
 use starling_bus::{BusError, Deliver, GroupConfig, PartitionId};
+use starling_engine::dead_letters::{Burials, Excess};
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
-    sync::Arc,
+    sync::{Arc, Mutex},
 };
 use tokio::{sync::mpsc::unbounded_channel, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -27,7 +28,7 @@ pub struct ParallelProcessor {
 }
 
 /// Why a processor ended, other than by being told to.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ProcessorError {
     /// The topic is not part of this installation.
     #[error(transparent)]
@@ -38,6 +39,16 @@ pub enum ProcessorError {
     /// A handler says that this process cannot go on.
     #[error("a handler gave up: {0}")]
     Handler(String),
+    /// So much becomes dead letters that something is broken.
+    #[error("{}", too_many(topic, role, excess))]
+    TooManyDeadLetters {
+        /// The topic.
+        topic: Arc<str>,
+        /// Who reads it.
+        role: String,
+        /// How many, and why.
+        excess: Excess,
+    },
     /// What is to be read next is not there any more.
     #[error(
         "offset {offset} of {at} is not there any more: records were deleted before they were read. \
@@ -49,6 +60,17 @@ pub enum ProcessorError {
         /// The offset.
         offset: i64,
     },
+}
+
+fn too_many(topic: &str, role: &str, excess: &Excess) -> String {
+    let Excess { dead, of, share, reasons } = excess;
+    format!(
+        "{dead} of the last {of} records of {topic} are dead letters, a larger share than the {share} of \
+         processor.dead_letters.share.{role}. The last reasons: {}. The others are left in the topic: none of them is \
+         buried, and what is not done is not committed. `starling dlq list --topic {topic}` shows the dead letters. Mend \
+         the cause and start again; or, if they may all go, start with a share of 1.0",
+        reasons.join("; ")
+    )
 }
 
 impl ParallelProcessor {
@@ -101,7 +123,13 @@ impl ParallelProcessor {
         let health = node.health.clone();
         let (reports, reported) = unbounded_channel();
         let state = Loop {
-            runner: Arc::new(Runner { node, config: config.clone(), work, metrics: metrics.clone() }),
+            runner: Arc::new(Runner {
+                node,
+                burials: Mutex::new(Burials::new(config.burials)),
+                config: config.clone(),
+                work,
+                metrics: metrics.clone(),
+            }),
             config,
             topic,
             consumer: consumer.clone(),

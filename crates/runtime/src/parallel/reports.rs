@@ -55,6 +55,13 @@ impl Loop {
                 partition.stopped_running(offset);
                 self.fail(ProcessorError::Handler(why));
             }
+            End::TooManyDead(excess) => {
+                partition.stopped_running(offset);
+                let (topic, role) = (self.topic.clone(), self.config.role.clone());
+                // Nothing is wrong with this process: what it does is worth its end, other burials above all, which
+                // would be made again if they were broken off.
+                self.fail_in_order(ProcessorError::TooManyDeadLetters { topic, role, excess });
+            }
         }
     }
 

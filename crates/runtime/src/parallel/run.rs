@@ -1,13 +1,11 @@
 //! Handles one record: from its bytes to everything that follows from it being acknowledged.
 
-use super::{
-    config::ParallelConfig,
-    dead_letter::{Reason, dead_letter, without_value},
-};
+use super::config::ParallelConfig;
 use crate::{
     courier::EmitError,
+    dead_letter::Reason,
     handler::{EnvelopeHandler, HandleError, HandlerContext, RecordHandler},
-    metrics::{ReasonLabel, TopicMetrics},
+    metrics::TopicMetrics,
     node::Node,
     outbox::{Outbox, ScopeGuard},
     registry::Unreadable,
@@ -17,8 +15,15 @@ use crate::{
 };
 use futures::FutureExt as _;
 use starling_bus::InRecord;
-use starling_protocol::{Envelope, Topic, topic::partition_of};
-use std::{any::Any, future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use starling_engine::dead_letters::{Burials, Excess};
+use starling_protocol::{DeadReason, Envelope};
+use std::{
+    any::Any,
+    future::Future,
+    panic::AssertUnwindSafe,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
@@ -47,6 +52,8 @@ pub(super) enum End {
     Again { job: Job, wait: Duration },
     /// The process cannot go on.
     Fatal(String),
+    /// So much of the inbox becomes dead letters that it must not go on.
+    TooManyDead(Excess),
 }
 
 /// What follows from the end of a handler.
@@ -71,13 +78,15 @@ pub(super) struct Runner {
     pub(super) config: ParallelConfig,
     pub(super) work: Work,
     pub(super) metrics: TopicMetrics,
+    /// What became of the last records.
+    pub(super) burials: Mutex<Burials>,
 }
 
 /// One record while it is handled.
-struct Running<'r> {
-    runner: &'r Runner,
-    job: Job,
-    span: ActiveSpan,
+pub(super) struct Running<'r> {
+    pub(super) runner: &'r Runner,
+    pub(super) job: Job,
+    pub(super) span: ActiveSpan,
     outbox: Outbox,
     scope: ScopeGuard,
 }
@@ -95,9 +104,9 @@ impl Runner {
                 Ok(envelope) => self.run_envelope(handler.as_ref(), envelope, job, slot).await,
                 Err(Unreadable::Never(why)) => {
                     drop(slot);
-                    self.begin(job, None).bury(Reason::new("undecodable", why), None).await
+                    self.begin(job, None).bury(Reason::new(DeadReason::Undecodable, why), None).await
                 }
-                Err(Unreadable::Later(why)) => self.later(job, &why),
+                Err(Unreadable::Later(why) | Unreadable::Newer(why)) => self.later(job, &why),
             },
         }
     }
@@ -154,6 +163,10 @@ impl Runner {
                 running.bury(reason, failure).await
             }
         }
+    }
+
+    pub(super) fn burials(&self) -> MutexGuard<'_, Burials> {
+        self.burials.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs a handler within its limits, whatever it does.
@@ -247,7 +260,7 @@ impl<'r> Running<'r> {
         let stopped = match handled {
             Ok(()) => match self.scope.settled().await {
                 Ok(()) => return Concluded::Ended(self.done()),
-                Err(EmitError::Refused(why)) => return self.dead("refused", why),
+                Err(EmitError::Refused(why)) => return self.dead(DeadReason::Refused, why),
                 Err(passing) => return Concluded::Ended(self.again(&passing.to_string(), false)),
             },
             Err(stopped) => stopped,
@@ -258,35 +271,36 @@ impl<'r> Running<'r> {
                 if tries < self.runner.config.tries {
                     return Concluded::Ended(self.again(&why, true));
                 }
-                self.dead("tries", format!("handled {tries} times without success, at last: {why}"))
+                self.dead(DeadReason::Tries, format!("handled {tries} times without success, at last: {why}"))
             }
             Stopped::Handler(HandleError::Wait(why)) => {
                 self.span.fail(&why);
                 Concluded::Ended(self.runner.later(self.job, &why))
             }
-            Stopped::Handler(HandleError::DeadLetter(why)) => self.dead("handler", why),
+            Stopped::Handler(HandleError::DeadLetter(why)) => self.dead(DeadReason::Handler, why),
             Stopped::Handler(HandleError::Fatal(why)) => {
                 self.span.fail(&why);
                 Concluded::Ended(End::Fatal(why))
             }
-            Stopped::Panicked(why) => self.dead("panic", format!("the handler panicked: {why}")),
+            Stopped::Panicked(why) => self.dead(DeadReason::Panic, format!("the handler panicked: {why}")),
             Stopped::OutOfTime => {
-                self.dead("deadline", "the handler was stopped because its time was up".to_owned())
+                self.dead(DeadReason::Deadline, "the handler was stopped because its time was up".to_owned())
             }
             Stopped::Cancelled => Concluded::Ended(self.supersede("cancelled", None).await),
         }
     }
 
-    fn dead(self, word: &'static str, text: String) -> Concluded<'r> {
-        Concluded::Dead(self, Reason::new(word, text))
+    fn dead(self, code: DeadReason, text: String) -> Concluded<'r> {
+        Concluded::Dead(self, Reason::new(code, text))
     }
 
     fn done(self) -> End {
+        self.runner.burials().handled();
         self.runner.metrics.done.inc();
         End::Done
     }
 
-    fn again(mut self, why: &str, counts: bool) -> End {
+    pub(super) fn again(mut self, why: &str, counts: bool) -> End {
         self.span.fail(why);
         self.runner.metrics.retried.inc();
         let record = &self.job.record;
@@ -305,62 +319,13 @@ impl<'r> Running<'r> {
         }
         match self.scope.settled().await {
             Ok(()) | Err(EmitError::Refused(_)) => {
+                self.runner.burials().handled();
                 self.runner.metrics.superseded.inc();
                 self.runner.node.metrics.count_superseded(kind);
                 End::Done
             }
             Err(passing) => self.again(&passing.to_string(), false),
         }
-    }
-
-    /// Puts the record into the dead letters, unchanged, and tells the coordinator.
-    async fn bury(mut self, reason: Reason, failure: Option<Envelope>) -> End {
-        self.span.fail(&reason.text);
-        let runner = self.runner;
-        let record = &self.job.record;
-        tracing::error!(
-            at = %record.at, offset = record.offset, reason = %reason.text,
-            intent = failure.as_ref().map(|f| f.intent_id.as_str()), "the record is a dead letter"
-        );
-        let courier = &runner.node.courier;
-        let partitions = courier.router().partitions(&Topic::Dlq).unwrap_or(1);
-        let partition = match &record.key {
-            Some(key) => partition_of(&String::from_utf8_lossy(key), partitions),
-            None => record.at.partition.rem_euclid(partitions.max(1)),
-        };
-        let to = match courier.router().route(&Topic::Dlq, None, Some(partition)) {
-            Ok(to) => to,
-            Err(error) => return End::Fatal(error.to_string()),
-        };
-        let letter = dead_letter(record, to, &reason, runner.node.clock.now());
-        let buried = match courier.send_raw(letter.clone()).await {
-            Err(EmitError::Refused(_)) => courier.send_raw(without_value(letter)).await,
-            other => other,
-        };
-        match buried {
-            Ok(_) => {}
-            Err(EmitError::Refused(why)) => {
-                return End::Fatal(format!("the dead letters take no record: {why}"));
-            }
-            Err(passing) => return self.again(&passing.to_string(), false),
-        }
-        // What the handler said before it failed may have left traces of its own; the coordinator takes
-        // the first of two results.
-        if let Some(failure) = failure {
-            let told = Outbox::new(courier.clone(), self.span.traceparent().clone());
-            let telling = told.guard();
-            told.emit(failure); // acknowledged below
-            match telling.settled().await {
-                Ok(()) => {}
-                Err(EmitError::Refused(why)) => {
-                    tracing::error!(why, "the coordinator cannot be told of the dead letter");
-                }
-                Err(passing) => return self.again(&passing.to_string(), false),
-            }
-        }
-        runner.metrics.dead.inc();
-        runner.node.metrics.dead_letters.get_or_create(&ReasonLabel { reason: reason.word.to_owned() }).inc();
-        End::Done
     }
 }
 

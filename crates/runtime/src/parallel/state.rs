@@ -221,6 +221,16 @@ impl Loop {
         self.drain(Duration::ZERO);
     }
 
+    /// Fails, but finishes what it has begun, as when it is told to stop.
+    pub(super) fn fail_in_order(&mut self, error: ProcessorError) {
+        if self.phase != Phase::Running {
+            return; // it is on its way
+        }
+        tracing::error!(topic = %self.topic, %error, "the processor does not go on");
+        self.failure.get_or_insert(error);
+        self.drain(self.config.grace);
+    }
+
     /// Begins nothing more.
     pub(super) fn drain(&mut self, grace: Duration) {
         if self.phase == Phase::Leaving {

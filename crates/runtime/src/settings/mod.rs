@@ -4,13 +4,16 @@
 //! default.
 
 mod coordinator;
+mod dead_letters;
 mod layers;
 mod reader;
 mod registry;
 mod sections;
 mod security;
+mod together;
 mod units;
 
+pub use dead_letters::{DeadLetterSettings, DlqSettings, Shares};
 pub use registry::{RegistryMode, RegistrySettings};
 pub use sections::{
     ContentSettings, ControlSettings, FleetSettings, GroupProtocol, HttpSettings, IntakeSettings,
@@ -31,8 +34,12 @@ pub struct Settings {
     pub kafka: KafkaSettings,
     /// The schema registry.
     pub registry: RegistrySettings,
+    /// The version whose schemas are written; `None` writes the present ones.
+    pub write_as: Option<String>,
     /// The parallel processor.
     pub processor: ProcessorSettings,
+    /// Work on the dead letters.
+    pub dlq: DlqSettings,
     /// What the input topic takes.
     pub intake: IntakeSettings,
     /// Reading of referenced records.
@@ -141,6 +148,12 @@ impl Settings {
     pub fn defaults() -> Result<Self, SettingsError> {
         Self::load(&Sources::default())
     }
+}
+
+/// Reads a duration as settings and flags write it: `200ms`, `10s`, `15m`, `6h`, `7d`, `1h30m`.
+#[must_use]
+pub fn parse_duration(text: &str) -> Option<std::time::Duration> {
+    units::duration(text)
 }
 
 /// Reads `key=value` as it stands in a flag.

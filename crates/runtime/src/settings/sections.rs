@@ -3,7 +3,7 @@
 use super::{Settings, reader::Reader, security};
 use secrecy::SecretString;
 use starling_bus::KafkaSecurity;
-use starling_protocol::tag::is_pool_name;
+use starling_protocol::{codec::released_versions, tag::is_pool_name};
 use std::{collections::BTreeMap, ops::RangeInclusive, path::PathBuf, time::Duration};
 
 const MS: Duration = Duration::from_millis(1);
@@ -125,6 +125,8 @@ pub struct ProcessorSettings {
     pub send_timeout: Duration,
     /// Records handled at once.
     pub slots: Slots,
+    /// How much of an inbox may become dead letters.
+    pub dead_letters: super::DeadLetterSettings,
 }
 
 /// `[processor.slots]`
@@ -288,7 +290,9 @@ pub(super) fn read(r: &mut Reader) -> Settings {
         topics: topics(r),
         kafka: kafka(r),
         registry: super::registry::read(r),
+        write_as: write_as(r),
         processor: processor(r),
+        dlq: super::dead_letters::read_dlq(r),
         intake: IntakeSettings { max_intent: r.size("intake.max_intent", 1024..=64 << 20) },
         content: ContentSettings {
             cache: r.size("content.cache", 0..=64 << 30),
@@ -331,6 +335,7 @@ pub(super) fn read(r: &mut Reader) -> Settings {
             "together with processor.backoff_min",
         );
     }
+    super::together::check(&settings, r);
     settings
 }
 
@@ -417,7 +422,15 @@ fn processor(r: &mut Reader) -> ProcessorSettings {
         handler_timeout: r.duration("processor.handler_timeout", MS * 100..=24 * HOUR),
         send_timeout: r.duration("processor.send_timeout", MS * 100..=24 * HOUR),
         slots,
+        dead_letters: super::dead_letters::read(r),
     }
+}
+
+fn write_as(r: &mut Reader) -> Option<String> {
+    let known: Vec<&str> = released_versions().collect();
+    let expected = format!("a version whose schemas this one knows ({}), or nothing", known.join(", "));
+    let version = r.checked("schemas.write_as", &expected, |text| text.is_empty() || known.contains(&text));
+    Some(version).filter(|version| !version.is_empty())
 }
 
 fn model(r: &mut Reader) -> ModelSettings {

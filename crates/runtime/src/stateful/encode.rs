@@ -1,7 +1,7 @@
 //! Effects in their final form, as they are logged and performed.
 
 use crate::{
-    parallel::dead_letter::{Reason, dead_letter, without_value},
+    dead_letter::{Reason, Undertaker, dead_letter, without_value},
     registry::Schemas,
     router::{Router, key_of, task_of},
     telemetry::{ActiveSpan, Spans},
@@ -13,6 +13,7 @@ use starling_engine::coordinator::{Destination, Event};
 use starling_engine::statelog::{RECORD_OVERHEAD, upper_bound};
 use starling_protocol::state::{LoggedEffect, LoggedHeader};
 use starling_protocol::{Envelope, TaskId, Timestamp, Topic};
+use std::sync::Arc;
 
 /// Turns what a machine wants into bytes with an address.
 pub(super) struct Encoder {
@@ -20,6 +21,10 @@ pub(super) struct Encoder {
     pub(super) router: Router,
     pub(super) spans: Spans,
     pub(super) max_record: usize,
+    /// Consumer group of the inbox.
+    pub(super) group: Arc<str>,
+    /// Name of this process.
+    pub(super) process: Arc<str>,
 }
 
 impl Encoder {
@@ -60,13 +65,13 @@ impl Encoder {
     }
 
     /// An effect that gives `record` to people.
-    pub(super) fn dead_letter(&self, record: &InRecord, reason: &str, now: Timestamp) -> LoggedEffect {
+    pub(super) fn dead_letter(&self, record: &InRecord, reason: &Reason, now: Timestamp) -> LoggedEffect {
         let partitions = self.router.partitions(&Topic::Dlq).unwrap_or(1).max(1);
         let topic = self.router.names().name(&Topic::Dlq);
         let to = PartitionId::new(topic, record.at.partition.rem_euclid(partitions));
-        let letter = dead_letter(record, to, &Reason::new("refused", reason), now);
-        let effect = logged(letter.clone());
-        if self.fits(&effect) { effect } else { logged(without_value(letter)) }
+        let by = Undertaker { group: &self.group, process: &self.process, now };
+        let effect = logged(dead_letter(record, to.clone(), reason, by));
+        if self.fits(&effect) { effect } else { logged(without_value(record, to, reason, by)) }
     }
 
     /// A record that is sent once and not logged; `None` if it cannot be.

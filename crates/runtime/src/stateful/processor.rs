@@ -51,6 +51,8 @@ pub struct StatefulParts<M> {
     pub metrics: Arc<Metrics>,
     /// Tells the time.
     pub clock: Clock,
+    /// Name of this process.
+    pub process: Arc<str>,
     /// Where chance comes from.
     pub random: Random,
     /// What is known of the fleet; soft state.
@@ -71,6 +73,7 @@ impl<M> StatefulParts<M> {
             spans: node.spans.clone(),
             metrics: node.metrics.clone(),
             clock: node.clock.clone(),
+            process: node.process.clone(),
             random: node.random.clone(),
             fleet: node.fleet.view(),
             make,
@@ -120,8 +123,19 @@ impl<M: Machine> StatefulProcessor<M> {
     /// # Errors
     /// The bus cannot be used, or the state topic does not have as many partitions as the inbox.
     pub async fn join(parts: StatefulParts<M>) -> Result<Self, StatefulError> {
-        let StatefulParts { bus, schemas, router, spans, metrics, clock, random, fleet, make, options } =
-            parts;
+        let StatefulParts {
+            bus,
+            schemas,
+            router,
+            spans,
+            metrics,
+            clock,
+            random,
+            process,
+            fleet,
+            make,
+            options,
+        } = parts;
         let names = router.names();
         let (inbox_topic, state_topic) = (names.name(&Topic::Coordinator), names.name(&Topic::State));
         let partitions = bus.partitions(&inbox_topic).await?;
@@ -149,7 +163,14 @@ impl<M: Machine> StatefulProcessor<M> {
         let shared = Shared {
             inboxes: Feed::open(bus.as_ref(), bounds).await?,
             logs: Feed::open(bus.as_ref(), bounds).await?,
-            encoder: Arc::new(Encoder { schemas, router, spans, max_record: options.max_record }),
+            encoder: Arc::new(Encoder {
+                schemas,
+                router,
+                spans,
+                max_record: options.max_record,
+                group: options.group.as_str().into(),
+                process,
+            }),
             bus,
             clock,
             random,

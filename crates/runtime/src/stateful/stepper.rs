@@ -8,6 +8,7 @@ use super::{
 };
 use crate::{
     clock::Clock,
+    dead_letter::Reason,
     telemetry::{ActiveSpan, Processed},
     wire::reference,
 };
@@ -15,7 +16,7 @@ use starling_bus::{InRecord, OutRecord};
 use starling_engine::coordinator::{Changes, Effect, Event, Milestone};
 use starling_engine::statelog::{Batch, Step, upper_bound};
 use starling_protocol::state::{Entity, EntityKey};
-use starling_protocol::{Envelope, EnvelopeId, Timestamp, topic::partition_of};
+use starling_protocol::{DeadReason, Envelope, EnvelopeId, Timestamp, topic::partition_of};
 use std::{collections::VecDeque, sync::Arc};
 use tokio::time::Instant;
 
@@ -56,7 +57,7 @@ pub(super) struct Prepared {
     pub(super) received: Option<Instant>,
     /// Seq of the refused effect that this deals with.
     pub(super) settles: Option<i64>,
-    pub(super) dead_letters: usize,
+    pub(super) dead_letters: Vec<DeadReason>,
     /// Counted once the step is confirmed.
     pub(super) milestones: Vec<Milestone>,
 }
@@ -115,7 +116,7 @@ impl<M: Machine> Stepper<M> {
         if self.poison == Some(record.offset) {
             let limit = self.encoder.max_record;
             let reason = format!("what follows from it does not fit into a record of {limit} bytes");
-            self.dead_letter(&mut prepared, &record, &reason);
+            self.dead_letter(&mut prepared, &record, Reason::new(DeadReason::Unfit, reason));
             return Ok(prepared);
         }
         let event = match envelope {
@@ -129,7 +130,7 @@ impl<M: Machine> Stepper<M> {
                         "intent {} belongs to partition {right} of {}, not to {}",
                         envelope.intent_id, self.partitions, self.number
                     );
-                    self.dead_letter(&mut prepared, &record, &reason);
+                    self.dead_letter(&mut prepared, &record, Reason::new(DeadReason::Misplaced, reason));
                     return Ok(prepared);
                 }
                 let at = reference(&record, &envelope);
@@ -193,8 +194,10 @@ impl<M: Machine> Stepper<M> {
                     Err(refused) => return Some(*refused),
                 }
             }
-            Effect::DeadLetter { at_offset, reason, .. } => match record {
-                Some(record) if record.offset == at_offset => self.dead_letter(prepared, record, &reason),
+            Effect::DeadLetter { at_offset, code, reason, .. } => match record {
+                Some(record) if record.offset == at_offset => {
+                    self.dead_letter(prepared, record, Reason::new(code, reason));
+                }
                 _ => tracing::error!(at_offset, reason, "a dead letter of a record that is not at hand"),
             },
             Effect::Notify { envelope } => {
@@ -205,15 +208,18 @@ impl<M: Machine> Stepper<M> {
         None
     }
 
-    fn dead_letter(&self, prepared: &mut Prepared, record: &InRecord, reason: &str) {
-        tracing::warn!(partition = record.at.partition, offset = record.offset, reason, "dead letter");
+    fn dead_letter(&self, prepared: &mut Prepared, record: &InRecord, reason: Reason) {
+        tracing::warn!(
+            partition = record.at.partition, offset = record.offset, code = %reason.code, reason = reason.text,
+            "dead letter"
+        );
         if let Some(span) = &mut prepared.span {
-            span.fail(reason);
+            span.fail(&reason.text);
         }
-        let letter = self.encoder.dead_letter(record, reason, prepared.step.now);
+        let letter = self.encoder.dead_letter(record, &reason, prepared.step.now);
         prepared.step.effects.push(letter);
         prepared.sends.push(None);
-        prepared.dead_letters += 1;
+        prepared.dead_letters.push(reason.code);
     }
 
     /// A step that is too large loses its largest envelope, or the intent of its largest entity is given

@@ -55,6 +55,12 @@ async fn what_cannot_be_read_or_lies_in_the_wrong_partition_is_a_dead_letter() {
         assert_eq!(letter.header("starling-dlq-partition"), Some("2"));
         assert_eq!(letter.header("starling-dlq-offset"), Some(offset.to_string().as_str()));
     }
+    let header =
+        |name: &str| letters.iter().map(|letter| letter.header(name).unwrap().to_owned()).collect::<Vec<_>>();
+    assert_eq!(header("starling-dlq-code"), ["undecodable", "misplaced"]);
+    assert_eq!(header("starling-dlq-count"), ["1", "1"]);
+    assert_eq!(header("starling-dlq-group"), ["t.coordinator", "t.coordinator"]);
+    assert_eq!(header("starling-dlq-process"), ["planner-test", "planner-test"]);
     let reason = letters[1].header("starling-dlq-reason").unwrap();
     assert!(reason.contains("belongs to partition 1"), "{reason}");
     assert_eq!(running.count("dead_letters"), 2);

@@ -9,7 +9,7 @@ use starling_engine::statelog::{LogFold, Observed, Position};
 use starling_protocol::state::{CancelledEntity, Entity, EntityKey, StateRecord};
 use starling_protocol::topic::partition_of;
 use starling_protocol::{
-    Body, Cancel, Codec, Envelope, EnvelopeId, IntentId, Role, Tag, Timestamp, Topic, TopicNames,
+    Body, Cancel, Codec, DeadReason, Envelope, EnvelopeId, IntentId, Role, Tag, Timestamp, Topic, TopicNames,
 };
 use starling_runtime::stateful::{
     Machine, StatefulError, StatefulOptions, StatefulParts, StatefulProcessor, StatefulReport,
@@ -114,7 +114,8 @@ impl Machine for Counter {
                 vec![say(&intent_id, "refused", "")]
             }
             Event::Undecodable { at_partition, at_offset, reason } => {
-                vec![Effect::DeadLetter { at_partition, at_offset, reason }]
+                let code = DeadReason::Undecodable;
+                vec![Effect::DeadLetter { at_partition, at_offset, code, reason }]
             }
             Event::Tick => {
                 let due = |e: &Entity| matches!(e, Entity::Cancelled(e) if e.forget_at <= now);
@@ -285,6 +286,7 @@ impl World {
             spans: Spans::off(),
             metrics: Arc::new(Metrics::new()),
             clock: self.clock(),
+            process: "planner-test".into(),
             random: Random::system(),
             fleet: watch::channel(FleetView::default()).1,
             make: Arc::new(|_| Counter::default()),

@@ -2,8 +2,10 @@
 //! calls and can hold them open.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod cancel;
 mod commands;
 mod crash;
+mod dead_letters;
 mod embedded;
 mod fanout;
 mod forms;
@@ -14,10 +16,13 @@ mod operator;
 mod quality;
 mod refused;
 mod registry;
+mod scan;
 mod secure;
 mod shutdown;
+mod starts;
 mod takeover;
 mod traces;
+mod upgrade;
 
 use std::time::Duration;
 

@@ -28,6 +28,8 @@ struct Intent {
     /// When the envelopes were made with which it began. Once it is forgotten its id may be used again, but by another
     /// envelope.
     begun: BTreeSet<Timestamp>,
+    /// Runs that were in force, the present one last.
+    in_force: Vec<RunId>,
     /// Whether it is being worked on.
     live: bool,
     /// Values of outcomes of it.
@@ -168,11 +170,23 @@ impl Intents {
             if !known.begun.insert(intent.created_at) {
                 return Err(Violation::new("outcome", format!("{} begins a second time", intent.intent_id)));
             }
+            known.in_force.clear(); // a single task is the same run each time
             if let Some((_, ended)) = known.decided.take()
                 && decided.now < ended.plus(horizon)
             {
                 let how = format!("{} begins again before it may be forgotten", intent.intent_id);
                 return Err(Violation::new("outcome", how));
+            }
+        }
+        for run in &decided.runs {
+            let known = self.known.entry(run.intent_id.clone()).or_default();
+            let Some(now) = &run.run else { continue };
+            if known.in_force.last() != Some(now) {
+                if known.in_force.contains(now) {
+                    let how = format!("{}: run {} comes back", run.intent_id, now.as_str());
+                    return Err(Violation::new("runs", how));
+                }
+                known.in_force.push(now.clone());
             }
         }
         for effect in &decided.effects {

@@ -10,6 +10,7 @@
 //! | `copies` | it is there once, and once more at most for each doubt: a new owner, a lost answer |
 //! | `order` | a task is dispatched only after what it builds on has ended, and brings its results |
 //! | `attempts` | attempts are counted, and no more than the intent allows |
+//! | `runs` | a run of the planner that was given up never comes back |
 //! | `after` | nothing is dispatched for an intent that has ended |
 //! | `cancelled` | an intent whose cancellation was decided first ends cancelled |
 //! | `commit` | no offset is committed before what follows from its record is there |

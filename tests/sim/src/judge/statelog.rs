@@ -9,7 +9,7 @@ use starling_engine::{
 };
 use starling_protocol::{
     Timestamp,
-    state::{Entity, IntentEntity, LoggedEffect, StateRecord},
+    state::{Entity, IntentEntity, LoggedEffect, RunEntity, StateRecord},
 };
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -25,6 +25,8 @@ pub(super) struct Decided {
     pub(super) now: Timestamp,
     /// Intents that were accepted or changed.
     pub(super) intents: Vec<IntentEntity>,
+    /// How far intents are.
+    pub(super) runs: Vec<RunEntity>,
     pub(super) effects: Vec<LoggedEffect>,
 }
 
@@ -102,12 +104,16 @@ impl StateLog {
                 for effect in &effects {
                     self.effects.entry(content(effect)).or_default().decided += 1;
                 }
-                let intents = changed.into_iter().filter_map(|entity| match entity {
-                    Entity::Intent(intent) => Some(intent),
-                    _ => None,
-                });
+                let (mut intents, mut runs) = (Vec::new(), Vec::new());
+                for entity in changed {
+                    match entity {
+                        Entity::Intent(intent) => intents.push(intent),
+                        Entity::Run(run) => runs.push(run),
+                        _ => {}
+                    }
+                }
                 let now = later.unwrap_or_default();
-                Ok(Some(Decided { from_input, now, intents: intents.collect(), effects }))
+                Ok(Some(Decided { from_input, now, intents, runs, effects }))
             }
             Observed::Base(_) => Err(Violation::new("log", "the log has lost its beginning")),
             Observed::Snapshot => {

@@ -1,14 +1,11 @@
 //! One append in flight, and what follows when the log accepts it.
 
 use super::{Along, Appending, Live};
-use crate::{
-    metrics::ReasonLabel,
-    stateful::{
-        failure::Failure,
-        machine::Machine,
-        report::count,
-        takeover::{decode, encode, next_record},
-    },
+use crate::stateful::{
+    failure::Failure,
+    machine::Machine,
+    report::count,
+    takeover::{decode, encode, next_record},
 };
 use futures::FutureExt as _;
 use starling_bus::{Bus, Delivered, DeliveryFuture, OutRecord, SendError, StartAt};
@@ -89,11 +86,8 @@ impl<M: Machine> Live<'_, M> {
             spans.extend(sends);
             notices.into_iter().for_each(|notice| drop(self.shared.bus.send(notice)));
             milestones.into_iter().for_each(|milestone| self.shared.metrics.reach(milestone));
-            if dead_letters > 0 {
-                count(&counters.dead_letters, dead_letters);
-                let reason = ReasonLabel { reason: "refused".to_owned() };
-                self.shared.metrics.dead_letters.get_or_create(&reason).inc_by(dead_letters as u64);
-            }
+            count(&counters.dead_letters, dead_letters.len());
+            dead_letters.into_iter().for_each(|reason| self.shared.metrics.count_dead_letter(reason));
             if let Some(received) = received {
                 count(&counters.inputs, 1);
                 self.shared.metrics.decision_seconds.observe(received.elapsed().as_secs_f64());

@@ -19,7 +19,7 @@ use starling_bus::{Delivered, InRecord, OutRecord, PartitionId};
 use starling_engine::coordinator::{Counters, Event, FleetView, Milestone};
 use starling_engine::statelog::{Batch, Owner};
 use starling_protocol::{
-    DecodeError, Envelope,
+    DeadReason, DecodeError, Envelope,
     state::{SnapshotChunk, StateRecord},
 };
 use std::{collections::VecDeque, time::Duration};
@@ -91,7 +91,7 @@ struct Along {
     notices: Vec<OutRecord>,
     _span: Option<ActiveSpan>, // ends with the confirmation
     received: Option<Instant>,
-    dead_letters: usize,
+    dead_letters: Vec<DeadReason>,
     milestones: Vec<Milestone>,
 }
 
@@ -210,9 +210,9 @@ impl<'a, M: Machine> Live<'a, M> {
         self.shared.hops.observe(record.timestamp, self.shared.clock.now());
         let (schemas, at) = (&self.shared.encoder.schemas, Instant::now());
         match schemas.codec().decode(record.value()) {
-            Err(DecodeError::UnknownSchemaId { .. }) => {
+            Err(error) if error.is_newer() || matches!(error, DecodeError::UnknownSchemaId { .. }) => {
                 let (schemas, value) = (schemas.clone(), record.payload.clone().unwrap_or_default());
-                let envelope = Box::pin(async move { schemas.read_patiently(&value).await });
+                let envelope = Box::pin(async move { schemas.read_in_order(&value).await });
                 self.unread = Some(Unread { record, at, envelope });
             }
             decoded => self.take_in(record, at, decoded.map_err(|error| error.to_string())),
