@@ -3,6 +3,7 @@
 //! `config/default.toml` is the reference: it names every setting, says what it means, and gives its
 //! default.
 
+mod audit;
 mod coordinator;
 mod dead_letters;
 mod layers;
@@ -12,6 +13,7 @@ mod sections;
 mod security;
 mod units;
 
+pub use audit::AuditSettings;
 pub use dead_letters::{DeadLetterSettings, DlqSettings, Shares};
 pub use registry::{RegistryMode, RegistrySettings};
 pub use sections::{
@@ -61,6 +63,8 @@ pub struct Settings {
     pub telemetry: TelemetrySettings,
     /// Metrics and health over HTTP.
     pub http: HttpSettings,
+    /// Accounting for intents.
+    pub audit: AuditSettings,
 }
 
 /// Where settings come from, beside the built-in defaults.
