@@ -35,6 +35,7 @@ async fn cancelling_closes_open_calls_within_a_second() -> Result<()> {
     assert_eq!(swarm.outcome(&next, SOON).await?.status, OutcomeStatus::Succeeded);
     assert_eq!(swarm.logs.one_outcome(&id).await?, outcome);
     assert_eq!(model.calls.of(Purpose::Synthesize).len(), 1, "none for the cancelled one");
+    swarm.all_audited(SOON).await?;
     Ok(())
 }
 
@@ -51,6 +52,7 @@ async fn an_intent_that_is_cancelled_before_it_comes_is_never_planned() -> Resul
     };
     assert_eq!(outcome.status, OutcomeStatus::Cancelled, "{}", outcome.reason);
     assert!(model.calls.of(Purpose::Plan).is_empty());
+    swarm.all_audited(SOON).await?;
     Ok(())
 }
 
@@ -70,6 +72,7 @@ async fn an_intent_expires_at_its_deadline() -> Result<()> {
     assert!(took <= Duration::from_secs(5), "after {took:?}");
     eventually("open calls are closed", Duration::from_secs(3), || swarm.model.stats().open == 0).await;
     swarm.logs.one_outcome(&id).await?;
+    swarm.all_audited(SOON).await?;
     Ok(())
 }
 
@@ -118,5 +121,6 @@ async fn more_intents_than_a_coordinator_can_remember_wait_in_the_input_topic() 
         ended.insert(envelope.intent_id);
     }
     assert_eq!(ended.len(), INTENTS);
+    swarm.all_audited(SOON).await?;
     Ok(())
 }

@@ -52,6 +52,7 @@ async fn a_planner_killed_in_the_middle_of_its_plan_is_replaced() -> Result<()> 
         serves_on(&swarm, &format!("after-plan-{round}")).await?;
         swarm.logs.one_outcome(&id).await?;
     }
+    swarm.all_audited(SOON).await?;
     Ok(())
 }
 
@@ -96,6 +97,7 @@ async fn a_coordinator_killed_in_the_middle_of_an_intent_is_replaced() -> Result
         serves_on(&swarm, &format!("after-intent-{round}")).await?;
         swarm.logs.one_outcome(&id).await?;
     }
+    swarm.all_audited(SOON).await?;
     Ok(())
 }
 
@@ -162,6 +164,7 @@ async fn a_coordinator_that_stood_still_decides_nothing_more() -> Result<()> {
         swarm.logs.one_outcome(id).await?;
     }
     drop(standby);
+    swarm.all_audited(SOON).await?;
     Ok(())
 }
 
