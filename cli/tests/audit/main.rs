@@ -6,7 +6,7 @@ mod history;
 mod tampering;
 
 use history::{World, terms};
-use starling_audit::{Standing, Status, tree_of};
+use starling_audit::{Standing, Status, Terms, tree_of};
 use starling_protocol::IntentId;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -70,5 +70,58 @@ async fn a_range_is_read_in_as_many_passes_as_its_intents_need() {
     }
     let report = world.auditor().range(None, None, terms()).await.unwrap();
     assert!(!report.is_fine() && report.text().contains("more intents than the limit"), "{}", report.text());
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_the_swarm_works_nothing_is_called_lost_or_broken() {
+    const INTENTS: usize = 12;
+    let world = std::sync::Arc::new(World::start(&[]).await);
+    let since = terms().now;
+    let working: Vec<_> = (0..INTENTS)
+        .map(|n| {
+            let world = world.clone();
+            tokio::spawn(async move { world.run(&format!("busy-{n}")).await })
+        })
+        .collect();
+    let mut looked = 0;
+    let mut under_way = 0;
+    while working.iter().any(|run| !run.is_finished()) || looked < 3 {
+        // From the beginning, and from a time on, as somebody does who has a long history.
+        for since in [None, Some(since)] {
+            let report = world.auditor().range(since, None, Terms { ended: false, ..terms() }).await.unwrap();
+            for account in &report.accounts {
+                let worst = account.entries.iter().map(|entry| entry.status).max();
+                assert!(worst <= Some(Status::Pending), "{}", tree_of(account));
+                under_way += account.counts.of(Status::Pending);
+            }
+            assert_eq!(report.notes, Vec::<String>::new());
+        }
+        looked += 1;
+    }
+    for run in working {
+        world.settled(&run.await.unwrap()).await;
+    }
+    println!("{looked} audits while it worked saw {under_way} records under way");
+    let report = world.auditor().range(None, None, terms()).await.unwrap();
+    assert_eq!((report.clean, report.is_fine()), (INTENTS, true), "{}", report.text());
+    std::sync::Arc::into_inner(world).unwrap().stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_trimmed_state_log_leaves_questions_and_accuses_nobody() {
+    let world =
+        World::start(&[("statelog.snapshot_every", "3"), ("topics.partitions.coordinator", "1")]).await;
+    let mut last = None;
+    for n in 0..6 {
+        last = Some(world.run(&format!("s{n}")).await);
+    }
+    let last = world.settled(&last.unwrap()).await;
+    let report = world.auditor().range(None, None, terms()).await.unwrap();
+    println!("{}", report.text());
+    assert!(report.is_fine(), "{}", report.text());
+    assert_eq!(report.counts.of(Status::Violation) + report.counts.of(Status::Unaccounted), 0);
+    assert!(report.counts.of(Status::Unknown) > 0, "the first decisions are deleted: {}", report.text());
+    assert!(last.notes.iter().any(|note| note.contains("begins after decision")), "{:?}", last.notes);
     world.stop().await;
 }

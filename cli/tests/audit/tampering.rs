@@ -310,3 +310,46 @@ async fn what_was_replayed_by_hand_is_a_duplicate() {
     assert!(account.is_fine(), "{}", tree_of(&account));
     assert_eq!(account.counts.of(Status::Duplicate), 1);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_result_that_was_applied_twice_breaks_the_second_promise() {
+    let mut history = History::of_one_intent().await;
+    // The coordinator has decided an outcome in which one result counts twice.
+    let n = history.find(|topic, _| *topic == Topic::Outcomes)[0];
+    let was = history.records[n].1.payload.clone().unwrap();
+    let mut envelope = history.envelope(n);
+    if let Body::Outcome(outcome) = &mut envelope.body {
+        outcome.calls += 1;
+    }
+    let wrong = starling_protocol::Codec::default().encode(&envelope).unwrap();
+    history.records[n].1.payload = Some(wrong.clone().into());
+    for n in history.state() {
+        let StateRecord::Decision(mut decision) = history.state_record(n) else { continue };
+        for effect in decision.effects.iter_mut().filter(|effect| effect.payload == was) {
+            effect.payload.clone_from(&wrong);
+        }
+        let record = StateRecord::Decision(decision);
+        let payload = starling_protocol::Codec::default().encode(&record).unwrap();
+        history.records[n].1.payload = Some(payload.into());
+    }
+    let account = history.audit();
+    assert_eq!(promises(&account), [Promise::AppliedOnce], "{}", tree_of(&account));
+    assert!(tree_of(&account).contains("calls, what the coordinator was told"), "{}", tree_of(&account));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reference_that_leads_to_another_record_is_found() {
+    let history = History::of_one_intent().await;
+    let with_critics = history.find(|topic, _| *topic == Topic::Critic);
+    for n in with_critics {
+        // Another record lies where a result was: whoever follows a reference to it finds the wrong one.
+        let mut tampered = history.clone();
+        let mut envelope = history.envelope(n);
+        envelope.created_at = Timestamp(envelope.created_at.0 + 1);
+        let payload = starling_protocol::Codec::default().encode(&envelope).unwrap();
+        tampered.records[n].1.payload = Some(payload.into());
+        let account = tampered.audit();
+        assert!(promises(&account).contains(&Promise::NothingDropped), "{}", tree_of(&account));
+        assert!(tree_of(&account).contains("where another record lies"), "{}", tree_of(&account));
+    }
+}

@@ -220,7 +220,9 @@ impl Ledger {
             Err(error) => return self.stray(place, record, &error.to_string()),
         };
         let begins = matches!(envelope.body, Body::Intent(_) | Body::Rejection(_));
-        if !self.admits(&envelope.intent_id, record.timestamp, begins) {
+        // It bears the time at which it was published.
+        let time = if begins { envelope.created_at } else { record.timestamp };
+        if !self.admits(&envelope.intent_id, time, begins) {
             return;
         }
         if let Body::Progress(_) = envelope.body {

@@ -90,6 +90,11 @@ impl Report {
         for note in &self.notes {
             let _ = writeln!(out, "note: {note}");
         }
+        let unknown = self.counts.of(Status::Unknown);
+        if unknown > 0 {
+            let _ =
+                writeln!(out, "note: of {unknown} records nobody can tell: what would show it is deleted");
+        }
         let _ = writeln!(
             out,
             "{} intents: {} clean, {} go on, {} unaccounted, {} violated",
