@@ -5,7 +5,8 @@ mod cut;
 
 use crate::scan::{Scan, ScanError, Span};
 use cut::take_cut;
-use starling_audit::{Account, Cut, Installation, Ledger, Limits, LogRecord, Report, Scope, Terms};
+use futures::{StreamExt as _, stream};
+use starling_audit::{Account, Cut, Extent, Installation, Ledger, Limits, LogRecord, Report, Scope, Terms};
 use starling_bus::{Bus, BusError, PartitionId};
 use starling_protocol::incoming::IntentLimits;
 use starling_protocol::topic::partition_of;
@@ -100,31 +101,30 @@ impl Auditor {
             intents: self.intents,
         };
         let mut ledger = Ledger::new(installation, scope, self.limits, cut.clone());
-        for topic in &self.topics {
-            let homes = homes.as_ref().filter(|_| *topic == Topic::State);
-            self.read_topic(topic, homes, &cut, &mut ledger).await?;
+        // Where it is said who is asked for, nobody has to be met first.
+        let at_once = homes.is_some();
+        for topics in self.topics.chunk_by(|one, other| at_once || turn_of(one) == turn_of(other)) {
+            self.read_topics(topics, homes.as_ref(), &cut, &mut ledger).await?;
         }
         Ok(ledger)
     }
 
-    async fn read_topic(
+    /// Reads topics side by side: most of the time of a reading is waiting for the broker.
+    async fn read_topics(
         &self,
-        topic: &Topic,
-        only: Option<&BTreeSet<i32>>,
+        topics: &[Topic],
+        homes: Option<&BTreeSet<i32>>,
         cut: &Cut,
         ledger: &mut Ledger,
     ) -> Result<(), ScanError> {
-        let name: Arc<str> = self.names.name(topic).into();
-        let of_topic = cut.extents.iter().filter(|((other, partition), _)| {
-            other == topic && only.is_none_or(|only| only.contains(partition))
+        let scans = topics.iter().map(|topic| {
+            let homes = homes.filter(|_| *topic == Topic::State);
+            let scan = Scan::over(self.bus.clone(), self.spans(topic, homes, cut));
+            scan.records().map(move |record| (topic, record)).boxed()
         });
-        let spans = of_topic.map(|((_, partition), extent)| Span {
-            at: PartitionId::new(name.clone(), *partition),
-            from: extent.low,
-            to: extent.high,
-        });
-        let mut scan = Scan::over(self.bus.clone(), spans.collect());
-        while let Some(record) = scan.next().await? {
+        let mut records = stream::select_all(scans);
+        while let Some((topic, record)) = records.next().await {
+            let record = record?;
             if let Err(why) = self.schemas.meet(record.value()).await {
                 return Err(BusError::Retry(format!("the schema registry: {why}")).into());
             }
@@ -142,9 +142,32 @@ impl Auditor {
         }
         Ok(())
     }
+
+    fn spans(&self, topic: &Topic, only: Option<&BTreeSet<i32>>, cut: &Cut) -> Vec<Span> {
+        let name: Arc<str> = self.names.name(topic).into();
+        let of_topic = cut.extents.iter().filter(|((other, partition), _)| {
+            other == topic && only.is_none_or(|only| only.contains(partition))
+        });
+        let span = |((_, partition), extent): (&(Topic, i32), &Extent)| Span {
+            at: PartitionId::new(name.clone(), *partition),
+            from: extent.low,
+            to: extent.high,
+        };
+        of_topic.map(span).collect()
+    }
 }
 
-/// Intents are known by what begins them before anything else of them is read, and the state log comes last.
+/// Topics of one turn are read side by side: an intent is known by what begins it before anything else of it is
+/// read, and the state log comes last.
+fn turn_of(topic: &Topic) -> u8 {
+    match topic {
+        Topic::Intents | Topic::Coordinator => 0,
+        Topic::State => 2,
+        _ => 1,
+    }
+}
+
+/// Causes before consequences, and the state log last.
 fn in_reading_order(pools: &[String]) -> Vec<Topic> {
     let pools = pools.iter().map(|pool| Topic::Worker(Some(pool.clone())));
     [Topic::Intents, Topic::Coordinator, Topic::Planner, Topic::Worker(None)]

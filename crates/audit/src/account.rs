@@ -206,7 +206,7 @@ pub struct Moved {
 pub enum Standing {
     /// Everything is accounted for.
     Clean,
-    /// It goes on, and what is not accounted for is under way.
+    /// It goes on or has just ended, and what is not accounted for is under way.
     Live,
     /// Something is not accounted for.
     Unaccounted,

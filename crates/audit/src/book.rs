@@ -62,6 +62,8 @@ pub(crate) struct StateOf {
     pub(crate) removed: Option<i64>,
     /// How it ended, with the decision; a refused outcome ends it again.
     pub(crate) ended: Vec<(i64, OutcomeStatus)>,
+    /// When it ended, by the coordinator's time.
+    pub(crate) ended_at: Option<i64>,
     /// It was cancelled before it came.
     pub(crate) cancelled_ahead: bool,
     /// The plan attempt from this decision on.
@@ -82,7 +84,7 @@ pub(crate) struct TaskAt {
 }
 
 impl StateOf {
-    pub(crate) fn changed(&mut self, seq: i64, entity: &Entity) {
+    pub(crate) fn changed(&mut self, seq: i64, now: i64, entity: &Entity) {
         match entity {
             Entity::Intent(intent) => {
                 self.accepted.get_or_insert((seq, intent.deadline));
@@ -105,7 +107,10 @@ impl StateOf {
                 attempt: task.attempt,
                 failure: task.failure.as_ref().map(|failure| failure.code.clone()),
             }),
-            Entity::Ended(ended) => self.ended.push((seq, ended.status)),
+            Entity::Ended(ended) => {
+                self.ended.push((seq, ended.status));
+                self.ended_at = Some(now);
+            }
             Entity::Cancelled(_) => self.cancelled_ahead = true,
         }
     }

@@ -68,7 +68,8 @@ pub struct Terms {
     pub now: Timestamp,
     /// Nothing may be under way any more: what is pending is unaccounted for.
     pub ended: bool,
-    /// How long after its deadline an intent may take to end, in milliseconds.
+    /// How long after its deadline an intent may take to end, and how long after its end its last records may be
+    /// under way, in milliseconds.
     pub overdue_ms: i64,
 }
 

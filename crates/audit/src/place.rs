@@ -119,3 +119,41 @@ impl Beginnings {
         !known // nothing is known of a topic that was not read
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_older_than_the_first_record_left_may_be_deleted() {
+        let topic = Topic::Critic;
+        let mut cut = Cut::default();
+        cut.extents.insert((topic.clone(), 0), Extent { low: 0, high: 10 });
+        cut.extents.insert((topic.clone(), 1), Extent { low: 5, high: 10 });
+        cut.extents.insert((topic.clone(), 2), Extent { low: 7, high: 7 });
+        let mut beginnings = Beginnings::default();
+        for (partition, offset, time) in [(0, 0, 1_000), (1, 5, 500_000), (1, 6, 900_000)] {
+            beginnings.note(&Place::new(topic.clone(), partition, offset), Timestamp(time));
+        }
+        let lost = |partition, time| beginnings.may_have_lost(&cut, &topic, partition, Timestamp(time));
+        assert!(!lost(Some(0), 0), "its beginning is there");
+        assert!(lost(Some(1), 400_000) && lost(Some(1), 500_000 + CLOCK_SKEW_MS));
+        assert!(!lost(Some(1), 500_001 + CLOCK_SKEW_MS), "written when what is left was written");
+        assert!(lost(Some(2), i64::MAX), "nothing is left that could tell");
+        assert!(lost(None, i64::MAX), "of all partitions the worst counts");
+        assert!(beginnings.may_have_lost(&cut, &Topic::Planner, None, Timestamp(0)), "it was not read");
+    }
+
+    #[test]
+    fn places_lie_before_within_or_beyond_what_is_read() {
+        let mut cut = Cut::default();
+        cut.extents.insert((Topic::Critic, 0), Extent { low: 3, high: 5 });
+        cut.handled.insert((Topic::Critic, 0), 4);
+        let at = |offset| Place::new(Topic::Critic, 0, offset);
+        assert_eq!([2, 3, 4, 5].map(|o| cut.is_before(&at(o))), [true, false, false, false]);
+        assert_eq!([2, 3, 4, 5].map(|o| cut.is_beyond(&at(o))), [false, false, false, true]);
+        assert_eq!([2, 3, 4, 5].map(|o| cut.is_handled(&at(o))), [true, true, false, false]);
+        let elsewhere = Place::new(Topic::Critic, 1, 0);
+        assert!(cut.is_beyond(&elsewhere) && !cut.is_before(&elsewhere) && !cut.is_handled(&elsewhere));
+    }
+}

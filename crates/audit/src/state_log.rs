@@ -97,7 +97,7 @@ impl StateLog {
                 }
                 for entity in &changed {
                     if let Some(book) = books.get_mut(&entity.key().intent_id) {
-                        book.state.changed(head.seq, entity);
+                        book.state.changed(head.seq, head.now, entity);
                     }
                 }
                 for EntityKey { intent_id, kind, .. } in &deleted {
@@ -141,7 +141,7 @@ impl StateLog {
         self.inputs.push((next_input, position.seq));
         for entity in entities {
             if let Some(book) = books.get_mut(&entity.key().intent_id) {
-                book.state.changed(position.seq, entity);
+                book.state.changed(position.seq, position.now.0, entity);
                 book.state.from_base = true;
             }
         }

@@ -217,13 +217,22 @@ impl<'l> Case<'l> {
         state.is_live() || (state.ended.is_empty() && state.accepted.is_none() && self.outcome().is_none())
     }
 
+    /// Its last records may still be on their way.
+    fn has_just_ended(&self) -> bool {
+        let ended = self.book.state.ended_at;
+        ended.is_some_and(|ended| self.terms.now.0 <= ended.saturating_add(self.terms.overdue_ms))
+    }
+
     fn standing(&self, entries: &[Entry], live: bool) -> Standing {
         let worst = entries.iter().map(|entry| entry.status).max();
         match worst {
             Some(Status::Violation) => Standing::Violated,
             Some(Status::Unaccounted) | None => Standing::Unaccounted,
             _ if self.book.left_out > 0 || self.log.is_none() => Standing::Unaccounted,
-            Some(Status::Pending) if self.terms.ended || !live => Standing::Unaccounted,
+            Some(Status::Pending) if self.terms.ended || !(live || self.has_just_ended()) => {
+                Standing::Unaccounted
+            }
+            Some(Status::Pending) => Standing::Live,
             _ if live && self.terms.ended => Standing::Unaccounted,
             _ if live => Standing::Live,
             _ => Standing::Clean,
