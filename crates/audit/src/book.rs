@@ -16,13 +16,11 @@ pub(crate) struct Fact {
     pub(crate) stamp: Stamp,
     pub(crate) said: Said,
     pub(crate) print: Print,
-    /// Of its value, as a [`RecordRef`] has it.
+    /// Of its value, as a [`RecordRef`] has it; empty where it has none and does not say what it was.
     pub(crate) digest: String,
     pub(crate) references: Vec<RecordRef>,
     /// Of a dead letter: the record that it was.
     pub(crate) origin: Option<Place>,
-    /// Of a dead letter: whether it came without its value, which no record had room for.
-    pub(crate) hollow: bool,
     /// Somebody has sent it again from the dead letters.
     pub(crate) replayed: bool,
 }

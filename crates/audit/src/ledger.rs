@@ -5,10 +5,11 @@ use crate::book::{Book, Fact};
 use crate::fleet::Owners;
 use crate::judge::Case;
 use crate::place::Beginnings;
-use crate::record::LogRecord;
+use crate::record::{LogRecord, origin, reason};
 use crate::said::{Said, Stamp, references};
 use crate::state_log::{Reading, StateLog};
 use crate::{Cut, Place, Stray};
+use starling_protocol::dead_letter::Burial;
 use starling_protocol::ids::content_digest;
 use starling_protocol::incoming::{IntentLimits, read_intent};
 use starling_protocol::topic::partition_of;
@@ -257,9 +258,9 @@ impl Ledger {
             return;
         }
         let Installation { codec, names, intents, .. } = &self.installation;
-        let origin = record.origin(names);
+        let burial = Burial::read(record.headers);
+        let origin = burial.as_ref().and_then(|burial| origin(names, burial));
         let subject = record.subject().map(IntentId::from_string);
-        let reason = record.header("starling-dlq-reason").unwrap_or("no reason given").to_owned();
         let (id, stamp) = match &origin {
             Some(Place { topic: Topic::Intents, partition, offset }) => {
                 let read = read_intent(codec, intents, record.bytes(), record.header("content-type"));
@@ -276,9 +277,12 @@ impl Ledger {
             },
         };
         let stamp = stamp.unwrap_or(Stamp { id: EnvelopeId::from_string(""), created_at: record.timestamp });
-        let mut fact = fact(place, record, stamp, Said::Letter { reason });
+        let mut fact = fact(place, record, stamp, Said::Letter { reason: reason(burial.as_ref()) });
         fact.origin = origin;
-        fact.hollow = record.header("starling-dlq-payload").is_some();
+        if let Some(omitted) = burial.and_then(|burial| burial.omitted) {
+            // What it was is told, or must be believed.
+            fact.digest = omitted.digest.unwrap_or_default();
+        }
         match id {
             Some(id) if self.admits(&id, record.timestamp, false) => self.keep(&id, fact),
             Some(_) => {}
@@ -342,6 +346,7 @@ impl Ledger {
 
 fn fact(place: Place, record: &LogRecord<'_>, stamp: Stamp, said: Said) -> Fact {
     let print = record.print(&place.topic);
+    let replayed = record.is_replayed(&place.topic);
     Fact {
         place,
         at: record.timestamp,
@@ -351,7 +356,6 @@ fn fact(place: Place, record: &LogRecord<'_>, stamp: Stamp, said: Said) -> Fact 
         digest: content_digest(record.bytes()),
         references: Vec::new(),
         origin: None,
-        hollow: false,
-        replayed: record.is_replayed(),
+        replayed,
     }
 }

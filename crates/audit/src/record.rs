@@ -3,6 +3,7 @@
 use crate::Place;
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
+use starling_protocol::dead_letter::{Burial, MARK, burials};
 use starling_protocol::state::LoggedEffect;
 use starling_protocol::{Timestamp, Topic, TopicNames, headers};
 
@@ -43,27 +44,33 @@ impl LogRecord<'_> {
         self.header(headers::CE_SUBJECT)
     }
 
-    /// Where a dead letter comes from.
-    pub(crate) fn origin(&self, names: &TopicNames) -> Option<Place> {
-        let topic = topic_named(names, self.header("starling-dlq-topic")?)?;
-        let partition = self.header("starling-dlq-partition")?.parse().ok()?;
-        let offset = self.header("starling-dlq-offset")?.parse().ok()?;
-        Some(Place::new(topic, partition, offset))
-    }
-
     /// Whether somebody has sent it again from the dead letters: then it says how often it was buried.
-    pub(crate) fn is_replayed(&self) -> bool {
-        self.header("starling-dlq-count").is_some()
+    pub(crate) fn is_replayed(&self, topic: &Topic) -> bool {
+        *topic != Topic::Dlq && burials(self.headers) > 0
     }
 
     /// Whether it says how dead letters were settled, and is none itself.
     pub(crate) fn is_mark(&self) -> bool {
-        self.header("starling-dlq-mark").is_some()
+        self.header(MARK).is_some()
     }
 
     pub(crate) fn print(&self, topic: &Topic) -> Print {
         let headers = self.headers.iter().map(|(name, value)| (name.as_str(), value.as_ref()));
         Print::of(&topic.suffix(), self.partition, self.key, headers, self.bytes())
+    }
+}
+
+/// Where a dead letter comes from.
+pub(crate) fn origin(names: &TopicNames, burial: &Burial) -> Option<Place> {
+    Some(Place::new(topic_named(names, &burial.topic)?, burial.partition, burial.offset))
+}
+
+/// Why it is one, for people.
+pub(crate) fn reason(burial: Option<&Burial>) -> String {
+    match burial {
+        Some(burial) if burial.code.is_empty() => burial.reason.clone(),
+        Some(burial) => format!("{}: {}", burial.code, burial.reason),
+        None => "it does not say why".to_owned(),
     }
 }
 

@@ -3,9 +3,11 @@
 
 use crate::Place;
 use crate::book::{Book, Decided, Undecided};
-use crate::record::{Print, topic_named};
+use crate::record::{Print, origin, reason, topic_named};
 use crate::said::{Said, Stamp};
 use starling_engine::statelog::{LogFold, Observed, Refusal};
+use starling_protocol::dead_letter::Burial;
+use starling_protocol::headers::CE_SUBJECT;
 use starling_protocol::ids::content_digest;
 use starling_protocol::state::{Decision, Entity, EntityKey, EntityKind, LoggedEffect, StateRecord};
 use starling_protocol::{Codec, Envelope, EnvelopeId, IntentId, Timestamp, Topic, TopicNames, headers};
@@ -265,15 +267,10 @@ impl Reading<'_> {
 }
 
 fn letter_of(names: &TopicNames, effect: &LoggedEffect) -> (Option<Place>, String, Option<IntentId>) {
-    let header = |name: &str| {
-        let found = effect.headers.iter().find(|header| header.name == name)?;
-        std::str::from_utf8(&found.value).ok().map(str::to_owned)
-    };
-    let origin = || {
-        let topic = topic_named(names, &header("starling-dlq-topic")?)?;
-        let partition = header("starling-dlq-partition")?.parse().ok()?;
-        Some(Place::new(topic, partition, header("starling-dlq-offset")?.parse().ok()?))
-    };
-    let subject = header(headers::CE_SUBJECT).map(IntentId::from_string);
-    (origin(), header("starling-dlq-reason").unwrap_or_default(), subject)
+    let headers: Vec<(String, &[u8])> =
+        effect.headers.iter().map(|header| (header.name.clone(), header.value.as_slice())).collect();
+    let burial = Burial::read(&headers);
+    let subject = headers.iter().find(|(name, _)| name == CE_SUBJECT);
+    let subject = subject.and_then(|(_, value)| std::str::from_utf8(value).ok()).map(IntentId::from_string);
+    (burial.as_ref().and_then(|burial| origin(names, burial)), reason(burial.as_ref()), subject)
 }

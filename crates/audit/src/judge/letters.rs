@@ -29,7 +29,7 @@ impl Case<'_> {
         };
         let of_coordinator = origin.topic == Topic::Coordinator;
         let ruling = match self.at.get(origin).and_then(|n| self.book.facts.get(*n)) {
-            Some(was) if was.digest != letter.digest && !letter.hollow => {
+            Some(was) if was.digest != letter.digest && !letter.digest.is_empty() => {
                 Ruling::breaks(Promise::NothingDropped, format!("its value is not that of {origin}"))
             }
             Some(_) => Ruling::new(Status::DeadLetter, ""),
