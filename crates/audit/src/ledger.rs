@@ -10,6 +10,7 @@ use crate::said::{Said, Stamp, references};
 use crate::state_log::{Reading, StateLog};
 use crate::{Cut, Place, Stray};
 use starling_protocol::dead_letter::Burial;
+use starling_protocol::headers::STARLING_INTENT_ID;
 use starling_protocol::ids::content_digest;
 use starling_protocol::incoming::{IntentLimits, read_intent};
 use starling_protocol::topic::partition_of;
@@ -204,7 +205,7 @@ impl Ledger {
             Err(invalid) => invalid.id,
         };
         let of_record = || IntentId::of_record(&names.name(&Topic::Intents), record.partition, record.offset);
-        let id = named.unwrap_or_else(of_record);
+        let id = named.or_else(|| place_taken(record)).unwrap_or_else(of_record);
         if self.admits(&id, record.timestamp, true) {
             let stamp = Stamp { id: EnvelopeId::from_string(""), created_at: record.timestamp };
             self.keep(&id, fact(place, record, stamp, Said::Published));
@@ -227,7 +228,8 @@ impl Ledger {
         if !self.admits(&envelope.intent_id, time, begins) {
             return;
         }
-        if let Body::Progress(_) = envelope.body {
+        // Elsewhere it has no business, and somebody must have said so.
+        if place.topic == Topic::Progress {
             if let Some(book) = self.books.get_mut(&envelope.intent_id) {
                 book.progress += 1;
             }
@@ -264,7 +266,8 @@ impl Ledger {
         let (id, stamp) = match &origin {
             Some(Place { topic: Topic::Intents, partition, offset }) => {
                 let read = read_intent(codec, intents, record.bytes(), record.header("content-type"));
-                let named = read.map_or_else(|invalid| invalid.id, |parsed| parsed.id).or(subject);
+                let named = read.map_or_else(|invalid| invalid.id, |parsed| parsed.id);
+                let named = named.or_else(|| place_taken(record)).or(subject);
                 let topic = names.name(&Topic::Intents);
                 (Some(named.unwrap_or_else(|| IntentId::of_record(&topic, *partition, *offset))), None)
             }
@@ -342,6 +345,11 @@ impl Ledger {
             book.left_out += 1;
         }
     }
+}
+
+/// The intent whose place a published record takes that was replayed from the dead letters.
+fn place_taken(record: &LogRecord<'_>) -> Option<IntentId> {
+    record.header(STARLING_INTENT_ID).and_then(|id| IntentId::parse(id).ok())
 }
 
 fn fact(place: Place, record: &LogRecord<'_>, stamp: Stamp, said: Said) -> Fact {

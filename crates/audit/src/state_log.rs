@@ -10,7 +10,7 @@ use starling_protocol::dead_letter::Burial;
 use starling_protocol::headers::CE_SUBJECT;
 use starling_protocol::ids::content_digest;
 use starling_protocol::state::{Decision, Entity, EntityKey, EntityKind, LoggedEffect, StateRecord};
-use starling_protocol::{Codec, Envelope, EnvelopeId, IntentId, Timestamp, Topic, TopicNames, headers};
+use starling_protocol::{Codec, Envelope, EnvelopeId, IntentId, Timestamp, Topic, TopicNames};
 use std::collections::BTreeMap;
 
 /// What is known of one partition of the state log.

@@ -211,10 +211,15 @@ impl<'l> Case<'l> {
         Cause::Decision(Place::new(Topic::State, decided.number, decided.state), decided.seq)
     }
 
-    /// Whether it goes on, as far as the log says; an intent that nobody has decided anything of may still come.
+    /// Whether it goes on, as far as the log says. One that nobody has decided anything of may still come, if people
+    /// do not have it.
     fn is_live(&self) -> bool {
         let state = &self.book.state;
-        state.is_live() || (state.ended.is_empty() && state.accepted.is_none() && self.outcome().is_none())
+        if state.accepted.is_some() || !state.ended.is_empty() || self.outcome().is_some() {
+            return state.is_live();
+        }
+        let begins = |fact: &&Fact| matches!(fact.said, Said::Published | Said::Intent | Said::Rejection);
+        self.book.facts.iter().filter(begins).any(|fact| !self.is_letter(&fact.place))
     }
 
     /// Its last records may still be on their way.
