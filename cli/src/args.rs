@@ -160,6 +160,9 @@ pub struct CancelArgs {
     /// Why.
     #[arg(long, default_value = "cancelled by the user")]
     pub reason: String,
+    /// How long to wait for the coordinator's answer.
+    #[arg(long, default_value_t = 10, value_name = "SECONDS")]
+    pub wait: u64,
 }
 
 /// `starling topics`.

@@ -206,7 +206,7 @@ impl Follower {
             if let Some(record) = &self.in_hand {
                 let seen = self.read(record).await;
                 self.in_hand = None;
-                if let Some(seen) = seen {
+                if let Some(seen) = seen? {
                     self.ended = matches!(seen, Seen::Outcome(_));
                     return Ok(Some(seen));
                 }
@@ -237,19 +237,27 @@ impl Follower {
         }
     }
 
-    async fn read(&self, record: &InRecord) -> Option<Seen> {
-        if record.key.as_deref().is_some_and(|key| key != self.id.as_str().as_bytes()) {
-            return None; // another intent of this partition; not worth decoding
+    async fn read(&self, record: &InRecord) -> Result<Option<Seen>, CliError> {
+        let key = record.key.as_deref();
+        if key.is_some_and(|key| key != self.id.as_str().as_bytes()) {
+            return Ok(None); // another intent of this partition; not worth decoding
+        }
+        if key.is_some() && self.schemas.codec().has_unknown_schema(record.value()) {
+            let at = format!("{}, offset {}", record.at, record.offset);
+            return Err(CliError::Failed(format!(
+                "{at}: a newer version wrote what there is to know of {}: use the starling of that version",
+                self.id
+            )));
         }
         let read = self.schemas.read_patiently::<Envelope>(record.value()).await;
-        let envelope = read.ok()?; // not ours to judge: the log is shared
+        let Ok(envelope) = read else { return Ok(None) }; // not ours to judge: the log is shared
         if envelope.intent_id != self.id {
-            return None;
+            return Ok(None);
         }
-        match envelope.body {
+        Ok(match envelope.body {
             Body::Progress(progress) => Some(Seen::Progress(progress)),
             Body::Outcome(outcome) => Some(Seen::Outcome(Box::new(outcome))),
             _ => None,
-        }
+        })
     }
 }

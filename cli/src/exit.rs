@@ -69,6 +69,7 @@ impl From<NodeError> for CliError {
     fn from(error: NodeError) -> Self {
         match error {
             NodeError::Bus(error) => error.into(),
+            NodeError::Limits(error) => Self::Failed(error.to_string()),
             NodeError::Registry(error) => error.into(),
         }
     }

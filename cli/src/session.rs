@@ -2,9 +2,10 @@
 
 use crate::{client::Client, exit::CliError};
 use starling_bus::{Bus, KafkaOptions};
-use starling_protocol::{Codec, CodecLimits, Topic, TopicNames};
+use starling_protocol::{Codec, Topic, TopicNames};
 use starling_runtime::{
     Schemas, Settings,
+    node::codec_for,
     process::{CommonFlags, Traffic, bus_from, kafka_options},
     settings::Sources,
     telemetry::{self, Spans, TelemetryGuard},
@@ -109,8 +110,7 @@ impl Session {
     /// # Errors
     /// The registry's client cannot be made.
     pub fn schemas(&self) -> Result<Schemas, CliError> {
-        let max_schemas = self.settings.registry.cache;
-        let codec = Codec::new(CodecLimits { max_schemas, ..CodecLimits::default() });
+        let codec = codec_for(&self.settings, Codec::default())?;
         Ok(Schemas::reading(&self.settings.registry, codec)?)
     }
 

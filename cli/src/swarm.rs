@@ -3,7 +3,7 @@
 use crate::{exit::CliError, session::Session};
 use starling_bus::{Bus, MemoryBus, MemoryOptions};
 use starling_llm::Model;
-use starling_protocol::fleet::FleetBeat;
+use starling_protocol::{Codec, fleet::FleetBeat};
 use starling_runtime::{Clock, Node, NodeParts, Settings, telemetry::Spans, topics::topic_specs};
 use starling_service::{Parts, traced};
 use std::{sync::Arc, time::Duration};
@@ -69,6 +69,7 @@ impl Swarm {
             clock: Clock::system(),
             process: format!("starling-{:08x}", rand::random::<u32>()).into(),
             shutdown: CancellationToken::new(),
+            codec: Codec::default(),
         };
         let node = Node::connect(settings.clone(), bus, parts).await?;
         let mut parts = Parts::of(&node).map_err(|error| CliError::Usage(error.to_string()))?;

@@ -125,7 +125,9 @@ impl Auditor {
         let mut records = stream::select_all(scans);
         while let Some((topic, record)) = records.next().await {
             let record = record?;
-            if let Err(why) = self.schemas.meet(record.value()).await {
+            // What no registry can tell of, the ledger says that it cannot read.
+            let asks = self.schemas.codec().unknown_id(record.value()).is_some();
+            if asks && let Err(why) = self.schemas.meet(record.value()).await {
                 return Err(BusError::Retry(format!("the schema registry: {why}")).into());
             }
             ledger.observe(

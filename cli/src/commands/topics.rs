@@ -3,7 +3,7 @@
 use crate::{exit::CliError, session::Session};
 use starling_protocol::TopicNames;
 use starling_runtime::{
-    Schemas, Settings,
+    Schemas, Settings, limits,
     process::Traffic,
     registry::{enveloped_topics, subject_of},
     settings::RegistryMode,
@@ -27,5 +27,8 @@ pub(super) async fn create(session: &Session) -> Result<ExitCode, CliError> {
             topics.iter().for_each(|topic| println!("schema   {}", subject_of(topic)));
         }
     }
+    // Those that were there before may be so that no service starts on them, or the broker's defaults for what is new.
+    let checked = limits::check(&session.settings, bus.inspector().as_ref()).await;
+    checked.map_err(|refused| CliError::Failed(refused.to_string()))?;
     Ok(ExitCode::SUCCESS)
 }

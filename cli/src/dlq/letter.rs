@@ -147,7 +147,9 @@ async fn read_services(schemas: &Schemas, record: &InRecord) -> (Contents, Optio
             let id = envelope.intent_id.clone();
             (Contents::Envelope(Box::new(envelope)), Some(id))
         }
-        Err(Unreadable::Never(why) | Unreadable::Later(why)) => (Contents::Unreadable(why), None),
+        Err(Unreadable::Never(why) | Unreadable::Later(why) | Unreadable::Newer(why)) => {
+            (Contents::Unreadable(why), None)
+        }
     }
 }
 

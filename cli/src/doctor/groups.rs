@@ -17,6 +17,7 @@ pub(super) struct Group {
     pub(super) role: String,
     pub(super) topic: String,
     pub(super) members: usize,
+    pub(super) partitions: usize,
     /// Partitions that nobody reads.
     pub(super) unread: Vec<i32>,
     /// Whether the group is settling who reads what.
@@ -47,6 +48,7 @@ fn group(state: &InboxState, fleet: &Fleet, names: &TopicNames) -> Group {
         role: state.inbox.role.clone(),
         topic: state.inbox.name.clone(),
         members,
+        partitions: usize::try_from(state.partitions).unwrap_or(0),
         unread,
         settling,
         lag: state.lag(),
@@ -89,7 +91,7 @@ fn remark(group: &Group, lag: &str) -> Option<Remark> {
         return Some(Remark { status, found: format!("nobody reads {topic}, {lag}"), advice: start });
     }
     if group.unread.is_empty() {
-        return None;
+        return idle(group);
     }
     let found = format!("nobody reads partitions {} of {topic}, {lag}", ranges(&group.unread));
     Some(if group.settling {
@@ -99,13 +101,29 @@ fn remark(group: &Group, lag: &str) -> Option<Remark> {
     })
 }
 
+/// A partition has one reader, so members beyond their number do nothing.
+fn idle(group: &Group) -> Option<Remark> {
+    let Group { role, topic, members, partitions, .. } = group;
+    let idle = members.checked_sub(*partitions).filter(|idle| *idle > 0 && *partitions > 0)?;
+    let found = format!(
+        "{topic} has {partitions} partitions and {members} members of {role} read it: {idle} of them have nothing to do"
+    );
+    // Partitions of the coordinator follow from the ids of the intents.
+    let advice = if role == "coordinator" {
+        format!("start fewer than {members} planners, or more of them only for the sake of safety")
+    } else {
+        format!("start fewer members of {role}, or give {topic} more partitions: docs/deploy.md tells how")
+    };
+    Some(Remark::warning(found, advice))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn group(members: usize, unread: Vec<i32>, settling: bool, lag: Option<i64>) -> Group {
         let (role, topic) = ("worker".to_owned(), "s.worker".to_owned());
-        Group { role, topic, members, unread, settling, lag, trouble: None }
+        Group { role, topic, members, partitions: 3, unread, settling, lag, trouble: None }
     }
 
     #[test]
@@ -113,6 +131,13 @@ mod tests {
         for (group, status, found, advice) in [
             (group(2, vec![], false, Some(7)), Status::Ok, "worker 2 reading, lag 7", ""),
             (group(2, vec![], false, None), Status::Ok, "worker 2 reading, lag -", ""),
+            (group(3, vec![], false, None), Status::Ok, "worker 3 reading", ""),
+            (
+                group(5, vec![], false, Some(0)),
+                Status::Warning,
+                "s.worker has 3 partitions and 5 members of worker read it: 2 of them have nothing to do",
+                "more partitions",
+            ),
             (
                 group(0, vec![0, 1], false, Some(0)),
                 Status::Warning,

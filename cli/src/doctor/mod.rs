@@ -25,7 +25,7 @@ use futures::future::join_all;
 use starling_agents::AgentCatalogue;
 use starling_bus::{Bus, BusError, ClusterDescription, Inspector, TopicDescription, TopicSpec};
 use starling_protocol::{Topic, TopicNames};
-use starling_runtime::{Settings, topics::topic_specs};
+use starling_runtime::{Settings, limits::Needs, topics::topic_specs};
 use std::{future::Future, time::Duration};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -164,7 +164,7 @@ impl Seen {
         let needed = topics::Needed {
             specs: &specs,
             names: &names,
-            brokers: &settings.kafka.brokers,
+            limits: Needs::of(settings),
             cluster_size: cluster.brokers.len(),
         };
         let of_topics = match &topics {

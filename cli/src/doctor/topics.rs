@@ -4,7 +4,7 @@ use super::finding::{Finding, Remark, Status};
 use crate::installation::ranges;
 use starling_bus::{BusError, TopicDescription, TopicSpec};
 use starling_protocol::{Topic, TopicNames};
-use std::collections::BTreeMap;
+use starling_runtime::limits::{self, Needs, Weight};
 
 pub(super) const NAME: &str = "topics";
 
@@ -12,7 +12,8 @@ pub(super) const NAME: &str = "topics";
 pub(super) struct Needed<'s> {
     pub(super) specs: &'s [TopicSpec],
     pub(super) names: &'s TopicNames,
-    pub(super) brokers: &'s str,
+    /// What the promises rest on.
+    pub(super) limits: Needs<'s>,
     /// How many brokers the cluster has.
     pub(super) cluster_size: usize,
 }
@@ -55,7 +56,14 @@ pub(super) fn judge(needed: &Needed<'_>, told: &[Result<TopicDescription, BusErr
     if !closed.is_empty() {
         remarks.push(Remark::warning(format!("settings may not be seen: {}", closed.join(", ")), ""));
     }
-    remarks.extend(state_and_coordinator(needed, told));
+    remarks.extend(limits::judge(&needed.limits, told).into_iter().map(|limit| Remark {
+        status: match limit.weight {
+            Weight::Breaks => Status::Fault,
+            Weight::Weakens => Status::Warning,
+        },
+        found: limit.found,
+        advice: limit.advice,
+    }));
     let well = format!("{} topics with {partitions} partitions are as the settings need them", told.len());
     Finding::from_remarks(NAME, well, remarks)
 }
@@ -64,9 +72,6 @@ fn of_topic(needed: &Needed<'_>, spec: &TopicSpec, topic: &TopicDescription) -> 
     let mut remarks = Vec::new();
     remarks.extend(count(needed, spec, topic));
     remarks.extend(replicas(needed, spec, topic));
-    if let Ok(settings) = &topic.settings {
-        remarks.extend(differences(needed, spec, settings, smallest_replication(topic)));
-    }
     remarks
 }
 
@@ -86,28 +91,9 @@ fn count(needed: &Needed<'_>, spec: &TopicSpec, topic: &TopicDescription) -> Opt
     (found < spec.partitions).then(|| {
         let advice = format!(
             "kafka-topics.sh --bootstrap-server {} --alter --topic {} --partitions {}",
-            needed.brokers, spec.name, spec.partitions
+            needed.limits.brokers, spec.name, spec.partitions
         );
         Remark::fault(text, advice)
-    })
-}
-
-fn state_and_coordinator(needed: &Needed<'_>, told: &[Result<TopicDescription, BusError>]) -> Option<Remark> {
-    let count = |topic: &Topic| {
-        let name = needed.names.name(topic);
-        told.iter().flatten().find(|told| told.name == name).map(|told| told.partitions.len())
-    };
-    let (state, coordinator) = (count(&Topic::State)?, count(&Topic::Coordinator)?);
-    let (state_name, inbox) = (needed.names.name(&Topic::State), needed.names.name(&Topic::Coordinator));
-    (state != coordinator).then(|| {
-        Remark::fault(
-            format!("{state_name} has {state} partitions and {inbox} has {coordinator}: one belongs to each"),
-            format!(
-                "while no intent runs, delete both and create them anew: kafka-topics.sh --bootstrap-server {} \
-                 --delete --topic {state_name},{inbox}, then starling topics create",
-                needed.brokers
-            ),
-        )
     })
 }
 
@@ -144,82 +130,15 @@ fn replicas(needed: &Needed<'_>, spec: &TopicSpec, topic: &TopicDescription) -> 
     remarks
 }
 
-fn differences(
-    needed: &Needed<'_>,
-    spec: &TopicSpec,
-    found: &BTreeMap<String, String>,
-    replication: usize,
-) -> Vec<Remark> {
-    let is_state = spec.name == needed.names.name(&Topic::State);
-    let mut remarks = Vec::new();
-    for (name, wanted) in &spec.settings {
-        // A setting that is not told has the broker's default, which is what was wanted or nothing to judge.
-        let Some(found) = found.get(name) else { continue };
-        if let Some(status) = judge_setting(name, wanted, found, is_state) {
-            let value = if wanted.contains(',') { format!("[{wanted}]") } else { wanted.clone() };
-            remarks.push(Remark {
-                status,
-                found: format!("{} has {name}={found}, {wanted} is needed", spec.name),
-                advice: format!(
-                    "kafka-configs.sh --bootstrap-server {} --alter --entity-type topics --entity-name {} \
-                     --add-config {name}={value}",
-                    needed.brokers, spec.name
-                ),
-            });
-        }
-    }
-    let copies = found.get("min.insync.replicas").and_then(|value| value.parse::<usize>().ok());
-    if let Some(copies) = copies
-        && copies > replication
-        && replication > 0
-    {
-        remarks.push(Remark::fault(
-            format!(
-                "{} has min.insync.replicas={copies} and {replication} replicas: nothing can be written",
-                spec.name
-            ),
-            "set topics.min_insync_replicas and topics.replication so that the first is not above the second",
-        ));
-    }
-    remarks
-}
-
-/// How bad it is that a setting is `found` where `wanted` was needed; `None` if it is as good.
-fn judge_setting(name: &str, wanted: &str, found: &str, is_state: bool) -> Option<Status> {
-    let severe = if is_state { Status::Fault } else { Status::Warning };
-    // -1 stands for no limit.
-    let limit = |text: &str| text.parse::<i64>().ok().map(|value| if value < 0 { i64::MAX } else { value });
-    let less = limit(found) < limit(wanted);
-    match name {
-        "max.message.bytes" => less.then_some(Status::Fault),
-        "min.insync.replicas" => less.then_some(Status::Warning),
-        "retention.ms" | "retention.bytes" => less.then_some(severe),
-        "unclean.leader.election.enable" => (found != wanted).then_some(severe),
-        "cleanup.policy" => {
-            let parts = |text: &str| {
-                let mut parts: Vec<String> = text.split(',').map(|part| part.trim().to_owned()).collect();
-                parts.sort_unstable();
-                parts
-            };
-            let (found, wanted) = (parts(found), parts(wanted));
-            let compacts = |parts: &[String]| parts.iter().any(|part| part == "compact");
-            // Compaction removes records that nobody has read; without it there are only more of them.
-            let loses = compacts(&found) && !compacts(&wanted);
-            (found != wanted).then_some(if loses { Status::Fault } else { Status::Warning })
-        }
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
     use starling_bus::PartitionDescription;
+    use starling_runtime::{Settings, topics::topic_specs};
 
-    fn specs() -> Vec<TopicSpec> {
-        let settings = starling_runtime::Settings::defaults().expect("the defaults are valid");
-        starling_runtime::topics::topic_specs(&settings.topics)
+    fn settings() -> Settings {
+        Settings::defaults().expect("the defaults are valid")
     }
 
     fn as_needed(spec: &TopicSpec) -> TopicDescription {
@@ -232,11 +151,12 @@ mod tests {
     }
 
     fn judged(cluster_size: usize, change: impl Fn(&mut Result<TopicDescription, BusError>)) -> Finding {
-        let specs = specs();
+        let settings = settings();
+        let specs = topic_specs(&settings.topics);
         let names = TopicNames::new("starling");
         let mut told: Vec<_> = specs.iter().map(|spec| Ok(as_needed(spec))).collect();
         told.iter_mut().for_each(change);
-        judge(&Needed { specs: &specs, names: &names, brokers: "b:1", cluster_size }, &told)
+        judge(&Needed { specs: &specs, names: &names, limits: Needs::of(&settings), cluster_size }, &told)
     }
 
     fn topic(name: &'static str, change: impl Fn(&mut TopicDescription)) -> Finding {

@@ -163,7 +163,7 @@ impl Teller {
             }
             // Not waited for: what is shown is of now.
             Err(Unreadable::Later(why)) => self.trouble(&BusError::Retry(why)).await,
-            Err(Unreadable::Never(_)) => self.relief().await,
+            Err(Unreadable::Never(_) | Unreadable::Newer(_)) => self.relief().await,
         }
     }
 

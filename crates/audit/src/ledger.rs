@@ -14,7 +14,9 @@ use starling_protocol::headers::STARLING_INTENT_ID;
 use starling_protocol::ids::content_digest;
 use starling_protocol::incoming::{IntentLimits, read_intent};
 use starling_protocol::topic::partition_of;
-use starling_protocol::{Body, Codec, Envelope, EnvelopeId, IntentId, Timestamp, Topic, TopicNames};
+use starling_protocol::{
+    Body, Codec, DecodeError, Envelope, EnvelopeId, IntentId, Timestamp, Topic, TopicNames,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Which intents are asked for.
@@ -220,7 +222,7 @@ impl Ledger {
             Ok(envelope) => envelope,
             // Tombstones are how compaction forgets.
             Err(_) if record.value.is_none() && place.topic == Topic::Control => return,
-            Err(error) => return self.stray(place, record, &error.to_string()),
+            Err(error) => return self.stray(place, record, &error),
         };
         let begins = matches!(envelope.body, Body::Intent(_) | Body::Rejection(_));
         // It bears the time at which it was published.
@@ -294,9 +296,10 @@ impl Ledger {
     }
 
     /// A record that is no envelope belongs to whom its headers name, if that is somebody who was asked for.
-    fn stray(&mut self, place: Place, record: &LogRecord<'_>, why: &str) {
+    fn stray(&mut self, place: Place, record: &LogRecord<'_>, error: &DecodeError) {
         let stamp = Stamp { id: EnvelopeId::from_string(""), created_at: record.timestamp };
-        let fact = fact(place, record, stamp, Said::Unreadable { why: why.to_owned() });
+        let fact =
+            fact(place, record, stamp, Said::Unreadable { why: error.to_string(), newer: error.is_newer() });
         match record.subject().map(IntentId::from_string) {
             Some(id) if self.books.contains_key(&id) => self.keep(&id, fact),
             _ => self.keep_stray(fact),

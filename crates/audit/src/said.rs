@@ -75,9 +75,10 @@ pub(crate) enum Said {
     Letter {
         reason: String,
     },
-    /// No envelope.
+    /// No envelope, or none that this version can read.
     Unreadable {
         why: String,
+        newer: bool,
     },
 }
 
@@ -181,7 +182,7 @@ impl Said {
                 format!("{} of {}[{}]@{}", step(name), result.topic, result.partition, result.offset)
             }
             Said::Outcome { status, .. } => status.name().to_owned(),
-            Said::Letter { reason } | Said::Unreadable { why: reason } => excerpt(reason),
+            Said::Letter { reason } | Said::Unreadable { why: reason, .. } => excerpt(reason),
             _ => String::new(),
         }
     }

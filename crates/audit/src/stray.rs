@@ -27,7 +27,10 @@ pub(crate) fn judge(ledger: &Ledger, strays: &[Fact], terms: Terms) -> Vec<Stray
         ledger.origins().chain(strays.iter().filter_map(|s| s.origin.as_ref())).collect();
     let judged = strays.iter().map(|fact| {
         let (reason, status) = match &fact.said {
-            Said::Unreadable { why } => (why.clone(), status(ledger, fact, &letters, terms)),
+            Said::Unreadable { why, newer: true } if !letters.contains(&fact.place) => {
+                (format!("a newer version must account for it: {why}"), Status::Unaccounted)
+            }
+            Said::Unreadable { why, .. } => (why.clone(), status(ledger, fact, &letters, terms)),
             other => (other.about(), Status::DeadLetter),
         };
         let promise = (status == Status::Violation).then_some(Promise::NothingDropped);

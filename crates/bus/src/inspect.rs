@@ -52,6 +52,10 @@ pub trait Inspector: Send + Sync {
     /// # Errors
     /// No broker answers, or they must not be seen.
     async fn committed(&self, group: &str, partitions: &[PartitionId]) -> Result<Vec<Option<i64>>, BusError>;
+
+    /// Lets go of connections and what else is held to answer; the next question takes them up again. For who asks
+    /// once in a long life.
+    fn rest(&self);
 }
 
 /// A cluster.

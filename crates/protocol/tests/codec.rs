@@ -243,7 +243,7 @@ fn variants_are_matched_by_name_and_an_unknown_one_is_refused() {
     let (codec, bytes) = foreign(&schema, &envelope(NewerBody::Cancel(Cancel { reason: "r".into() })));
     assert_eq!(codec.decode::<Envelope>(&bytes).unwrap().body, Body::Cancel(Cancel { reason: "r".into() }));
     let (codec, bytes) = foreign(&schema, &envelope(NewerBody::Wish(Wish { reason: "r" })));
-    assert!(matches!(fault(codec.decode::<Envelope>(&bytes).unwrap_err()), Fault::Value(_)));
+    assert!(matches!(fault(codec.decode::<Envelope>(&bytes).unwrap_err()), Fault::Newer(_)));
 }
 
 #[test]

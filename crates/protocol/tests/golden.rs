@@ -6,10 +6,10 @@
 
 mod samples;
 
-use apache_avro::{Schema, schema_compatibility::SchemaCompatibility};
+use apache_avro::{Schema, rabin::Rabin, schema_compatibility::SchemaCompatibility};
 use serde::Serialize;
-use serde_json::Value;
-use starling_protocol::codec::{Codec, Record, RecordKind, SchemaError, schema_json};
+use serde_json::{Value, json};
+use starling_protocol::codec::{Codec, Record, RecordKind, SchemaError, released_versions, schema_json};
 use starling_protocol::fleet::FleetBeat;
 use starling_protocol::{Envelope, state::StateRecord};
 use std::collections::BTreeSet;
@@ -154,6 +154,70 @@ fn changes_that_break_a_reader_are_recognised() {
             "{what}: {refused}"
         );
     }
+}
+
+/// Every record has one field more, with a default, as the next version may have it.
+fn next_schema(kind: RecordKind) -> String {
+    fn grow(schema: &mut Value) {
+        match schema {
+            Value::Object(object) => {
+                object.values_mut().for_each(grow);
+                if let Some(Value::Array(fields)) = object.get_mut("fields") {
+                    fields.push(json!({"name": "newer", "type": ["null", "string"], "default": null}));
+                    fields.push(json!({"name": "still_newer", "type": "string", "default": "later"}));
+                }
+            }
+            Value::Array(parts) => parts.iter_mut().for_each(grow),
+            _ => {}
+        }
+    }
+    let mut schema = schema_json(kind);
+    grow(&mut schema);
+    schema.to_string()
+}
+
+#[test]
+fn the_next_version_reads_this_one_and_writes_for_it() {
+    fn travels<R: Record + Serialize>(record: &R, present: &Codec, next: &Codec) {
+        let ours = present.encode(record).unwrap();
+        let theirs = next.encode(record).unwrap();
+        assert_ne!(ours, theirs);
+        let json = |record: &R| serde_json::to_value(record).unwrap();
+        assert_eq!(json(&next.decode::<R>(&ours).unwrap()), json(record), "what this one wrote");
+        assert_eq!(json(&next.decode::<R>(&theirs).unwrap()), json(record), "what it wrote itself");
+        let unknown = present.decode::<R>(&theirs).map(|_| ()).unwrap_err();
+        assert!(unknown.is_newer() && present.has_unknown_schema(&theirs), "{unknown}");
+        let version = released_versions().last().unwrap();
+        let for_us = Codec::default().writing_version(version).unwrap();
+        assert_eq!(for_us.encode(record).unwrap(), ours, "written for {version}, it is as that wrote it");
+    }
+    let schemas: Vec<String> = RecordKind::ALL.into_iter().map(next_schema).collect();
+    let all = || schemas.iter().map(String::as_str);
+    let present = Codec::default();
+    let next = Codec::default().knowing(all()).unwrap().writing_as(all()).unwrap();
+    samples::bodies().into_iter().for_each(|body| travels(&samples::envelope(body), &present, &next));
+    samples::state_records().iter().for_each(|record| travels(record, &present, &next));
+    travels(&samples::fleet_beat(), &present, &next);
+    assert!(Codec::default().writing_version("0.0.1").is_err());
+}
+
+/// A variant that a newer version has is not a broken value: its reader is yet to come.
+#[test]
+fn what_a_newer_version_says_in_kind_is_newer_not_malformed() {
+    let mut schema = schema_json(RecordKind::Envelope);
+    let body = schema["fields"][7]["type"].as_array_mut().unwrap();
+    let last = body.last_mut().unwrap();
+    assert_eq!(last["name"], "Cancel");
+    last["name"] = "Halt".into();
+    let json = schema.to_string();
+    let cancel = samples::bodies().into_iter().find(|body| body.kind() == "Cancel").unwrap();
+    let mut bytes = Codec::default().encode(&samples::envelope(cancel)).unwrap();
+    let fingerprint = Schema::parse_str(&json).unwrap().fingerprint::<Rabin>();
+    bytes[2..10].copy_from_slice(&fingerprint.bytes);
+    let codec = Codec::default().knowing([json.as_str()]).unwrap();
+    let error = codec.decode::<Envelope>(&bytes).unwrap_err();
+    assert!(error.is_newer() && error.to_string().contains("unknown to this version"), "{error}");
+    assert!(!codec.decode::<Envelope>(&[0xc3, 1, 2]).unwrap_err().is_newer());
 }
 
 fn write_if_asked() {

@@ -186,7 +186,7 @@ async fn decode(schemas: &Schemas, record: Result<InRecord, ReadError>) -> Resul
         let what = format!("{}@{}: {error}", record.at, record.offset);
         match error {
             Unreadable::Never(_) => ContentError::Mismatch(what),
-            Unreadable::Later(_) => ContentError::Wait(what),
+            Unreadable::Later(_) | Unreadable::Newer(_) => ContentError::Wait(what),
         }
     })?;
     Ok(Loaded {

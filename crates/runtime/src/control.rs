@@ -177,7 +177,9 @@ async fn follow(
         };
         match event {
             ReaderEvent::Record(record) => {
-                // Nothing of it may be passed over for want of a schema; it is a topic of few records.
+                // Nothing of it may be passed over for want of a schema; it is a topic of few records. What a newer
+                // version wrote is passed over: waiting for a successor would leave all later ones unread as well,
+                // and what is done for an intent that has ended counts for nothing.
                 let read = tokio::select! {
                     read = schemas.read_patiently::<Envelope>(record.value()) => read,
                     () = stop.cancelled() => return,

@@ -114,6 +114,7 @@ impl Fleet {
             let listener = Listener {
                 fleet: self.clone(),
                 known: BTreeMap::new(),
+                complaint: None,
                 view: view_sender,
                 beats: beats_sender,
             };
@@ -243,6 +244,8 @@ struct Listener {
     fleet: Fleet,
     /// The latest beat of each member, and when it was heard.
     known: BTreeMap<FleetMember, (FleetBeat, Instant)>,
+    /// What was said last about a beat that cannot be read: said once.
+    complaint: Option<String>,
     view: watch::Sender<FleetView>,
     beats: watch::Sender<Arc<Vec<FleetBeat>>>,
 }
@@ -325,7 +328,12 @@ impl Listener {
             }
             Ok(_) => false, // from before this process began
             Err(error) => {
-                tracing::warn!(%error, "a beat is unreadable, passed over");
+                // Beats of a newer version come every second, as long as the upgrade takes.
+                let complaint = error.to_string();
+                if self.complaint.as_ref() != Some(&complaint) {
+                    tracing::warn!(%error, "beats are unreadable, passed over");
+                    self.complaint = Some(complaint);
+                }
                 false
             }
         };

@@ -13,6 +13,7 @@ mod gather;
 pub mod handler;
 pub mod health;
 pub mod http;
+pub mod limits;
 pub mod metrics;
 pub mod node;
 pub mod outbox;

@@ -7,6 +7,7 @@ use crate::{
     courier::{Courier, SendRetry},
     fleet::{Fleet, FleetOptions},
     health::Health,
+    limits::{self, LimitsError},
     metrics::Metrics,
     registry::{RegistryError, Schemas, enveloped_topics},
     router::Router,
@@ -66,6 +67,8 @@ pub struct NodeParts {
     pub process: Arc<str>,
     /// Fires when the process is to stop.
     pub shutdown: CancellationToken,
+    /// Encodes and decodes; its limits, and the version that it writes for, are those of the settings.
+    pub codec: Codec,
 }
 
 /// Why a [`Node`] cannot work.
@@ -74,13 +77,35 @@ pub enum NodeError {
     /// The broker is unreachable, or topics are missing.
     #[error(transparent)]
     Bus(#[from] BusError),
+    /// The topics would break what is promised.
+    #[error(transparent)]
+    Limits(#[from] LimitsError),
     /// The schema registry is unreachable, or refuses.
     #[error(transparent)]
     Registry(#[from] RegistryError),
 }
 
+/// The codec, with the limits and for the version that the settings name.
+///
+/// # Errors
+/// The version is unknown, which the settings have checked.
+pub fn codec_for(settings: &Settings, codec: Codec) -> Result<Codec, BusError> {
+    let codec = codec.within(CodecLimits {
+        max_bytes: settings.topics.max_message,
+        max_schemas: settings.registry.cache,
+        ..CodecLimits::default()
+    });
+    match &settings.write_as {
+        Some(version) => {
+            tracing::info!(version, "writing with the schemas of that version");
+            codec.writing_version(version).map_err(|error| BusError::Fatal(error.to_string()))
+        }
+        None => Ok(codec),
+    }
+}
+
 impl Node {
-    /// Looks up all topics and schemas, begins to follow cancellations and the fleet.
+    /// Looks up all topics and schemas, refuses topics that would break what is promised, begins to follow cancellations and the fleet.
     ///
     /// # Errors
     /// See [`NodeError`].
@@ -89,15 +114,12 @@ impl Node {
         bus: Arc<dyn Bus>,
         parts: NodeParts,
     ) -> Result<Self, NodeError> {
-        let codec = Codec::new(CodecLimits {
-            max_bytes: settings.topics.max_message,
-            max_schemas: settings.registry.cache,
-            ..CodecLimits::default()
-        });
+        let codec = codec_for(&settings, parts.codec.clone())?;
         let names = TopicNames::new(settings.topics.prefix.as_str());
         let broadcast = |topic| PartitionId::new(names.name(&topic), 0);
         let (control, fleet) = (broadcast(Topic::Control), broadcast(Topic::Fleet));
         let router = Router::with_pools(bus.as_ref(), names, &settings.topics.pools).await?;
+        limits::check(&settings, bus.inspector().as_ref()).await?;
         // After the broker has answered: it is waited for by trying all of this again and again.
         let schemas = Schemas::reading(&settings.registry, codec)?;
         let topics = enveloped_topics(router.names(), &settings.topics.pools);

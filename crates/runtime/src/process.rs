@@ -3,6 +3,7 @@
 use crate::{
     clock::Clock,
     http,
+    limits::LimitsError,
     node::{Node, NodeError, NodeParts},
     registry::RegistryError,
     settings::{GroupProtocol, Settings, SettingsError, Sources, parse_override},
@@ -11,6 +12,7 @@ use crate::{
 use clap::Parser;
 use secrecy::ExposeSecret as _;
 use starling_bus::{Bus, BusError, KafkaBus, KafkaOptions};
+use starling_protocol::Codec;
 use std::{error::Error, future::Future, io, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -76,6 +78,9 @@ pub enum StartError {
     /// Topics are missing, or the broker refuses.
     #[error(transparent)]
     Bus(BusError),
+    /// The topics would break what is promised.
+    #[error(transparent)]
+    Limits(#[from] LimitsError),
     /// The schema registry does not answer, or refuses.
     #[error(transparent)]
     Registry(#[from] RegistryError),
@@ -108,6 +113,7 @@ impl From<NodeError> for StartError {
     fn from(error: NodeError) -> Self {
         match error {
             NodeError::Bus(error) => error.into(),
+            NodeError::Limits(error) => error.into(),
             NodeError::Registry(error) => error.into(),
         }
     }
@@ -123,7 +129,7 @@ impl StartError {
                 EXIT_UNAVAILABLE
             }
             StartError::Registry(_) => EXIT_USAGE,
-            StartError::Bus(_) | StartError::Http { .. } | StartError::System(_) => 1,
+            StartError::Bus(_) | StartError::Limits(_) | StartError::Http { .. } | StartError::System(_) => 1,
         }
     }
 }
@@ -205,6 +211,7 @@ impl Process {
             clock: Clock::system(),
             process: process.clone(),
             shutdown: shutdown.clone(),
+            codec: Codec::default(),
         };
         let node = connect(&settings, bus, parts).await?;
         if let Some(listen) = &settings.http.listen {

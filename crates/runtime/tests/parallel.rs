@@ -24,11 +24,16 @@ struct Stage {
 
 /// Two worker partitions, one coordinator partition.
 async fn stage() -> Stage {
-    let settings = support::settings(&[
+    stage_with(&[]).await
+}
+
+async fn stage_with(more: &[(&str, &str)]) -> Stage {
+    let few = [
         ("topics.partitions.worker", "2"),
         ("topics.partitions.coordinator", "1"),
         ("topics.partitions.dlq", "3"),
-    ]);
+    ];
+    let settings = support::settings(&[&few, more].concat());
     let bus = support::bus(&settings).await;
     let node = support::node(&settings, bus.clone(), Spans::off()).await;
     Stage { bus, node, handler: Scripted::new() }
@@ -148,7 +153,7 @@ async fn a_lost_partition_is_begun_anew_and_its_old_reports_count_for_nothing() 
 #[tokio::test]
 async fn an_unreadable_record_goes_to_the_dead_letters_unchanged() {
     let stage = stage().await;
-    let poison = b"\xc3\x01 no envelope at all";
+    let poison = b"\xc4\x01 no envelope at all";
     let headers = [("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"), ("mine", "1")];
     let offset = support::write(&stage.bus, stage.inbox(1), Some("k"), &headers, poison).await;
     stage.put(1, &["reply:next"]).await;
@@ -173,6 +178,24 @@ async fn an_unreadable_record_goes_to_the_dead_letters_unchanged() {
     assert_eq!(dead.header("starling-dlq-group"), Some("starling.worker"));
     assert_eq!(dead.header("starling-dlq-process"), Some("test"));
     assert_eq!(stage.results().await, done(&["reply:next"]));
+}
+
+/// What follows the two bytes may be the fingerprint of a schema that the next version has.
+#[tokio::test]
+async fn what_a_newer_version_wrote_waits_beside_the_others_and_is_a_dead_letter_in_the_end() {
+    let stage = stage_with(&[("registry.patience", "4s"), ("processor.backoff_max", "500ms")]).await;
+    let newer = b"\xc3\x01 who knows what it says";
+    support::write(&stage.bus, stage.inbox(0), Some("k"), &[], newer).await;
+    stage.put(0, &["reply:a", "reply:b"]).await;
+    let worker = Worker::start(&stage.node, &stage.handler, |_| ());
+    let handled = async || (stage.results().await.len() == 2).then_some(());
+    support::until("the others are handled", handled).await;
+    assert!(stage.records(&Topic::Dlq).await.is_empty(), "it waits");
+    commits(&stage.node, &stage.bus, 0, 3).await;
+    worker.stop().await;
+    let dead = stage.records(&Topic::Dlq).await;
+    assert_eq!(dead.iter().map(InRecord::value).collect::<Vec<_>>(), [newer]);
+    assert!(dead[0].header("starling-dlq-reason").unwrap().contains("a newer version"));
 }
 
 #[tokio::test]

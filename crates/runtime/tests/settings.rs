@@ -141,6 +141,43 @@ fn all_faults_are_reported_at_once_with_their_origin() {
 }
 
 #[test]
+fn settings_that_would_break_a_promise_together_are_refused() {
+    let faults = |pairs: &[(&str, &str)]| {
+        let error = Settings::load(&Sources { overrides: env(pairs), ..Sources::default() }).unwrap_err();
+        error.faults.into_iter().map(|fault| (fault.path, fault.expected)).collect::<Vec<_>>()
+    };
+    let kept = "at least coordinator.max_deadline";
+    let all = [
+        (&[("coordinator.max_deadline", "8d")][..], &["inboxes", "content", "control"][..], kept),
+        (&[("topics.retention.inboxes", "23h")], &["inboxes"], kept),
+        (&[("topics.retention.control", "1h")], &["control"], kept),
+        (&[("topics.max_message", "512KiB")], &["max_record", "max_intent"], "at most topics.max_message"),
+        (&[("worker.max_output", "8MiB")], &["max_output"], "at most topics.max_message less 16 KiB"),
+        (&[("topics.replication", "3")], &["min_insync_replicas"], "at least 2"),
+        (
+            &[("topics.replication", "1"), ("topics.min_insync_replicas", "2")],
+            &["min_insync_replicas"],
+            "at most topics.replication",
+        ),
+        (&[("kafka.properties.acks", "1")], &["properties.acks"], "not to be set"),
+        (&[("kafka.properties.request.required.acks", "1")], &["required.acks"], "not to be set"),
+        (&[("kafka.properties.message.max.bytes", "1000000")], &["message.max.bytes"], "topics.max_message"),
+    ];
+    for (pairs, paths, expected) in all {
+        let found = faults(pairs);
+        assert_eq!(found.len(), paths.len(), "{pairs:?}: {found:?}");
+        for ((path, found), wanted) in found.iter().zip(paths) {
+            assert!(path.ends_with(wanted), "{pairs:?}: {path}, {wanted}");
+            assert!(found.contains(expected), "{pairs:?}: {found}");
+        }
+    }
+    let together = [("topics.retention.inboxes", "1h"), ("topics.replication", "2"), ("kafka.brokerz", "x")];
+    assert_eq!(faults(&together).len(), 3, "all at once");
+    let sound = [("topics.replication", "3"), ("topics.min_insync_replicas", "2")];
+    Settings::load(&Sources { overrides: env(&sound), ..Sources::default() }).unwrap();
+}
+
+#[test]
 fn secrets_are_never_shown() {
     let sources = Sources {
         environment: env(&[

@@ -12,7 +12,7 @@ use starling_llm::{
     TextStream,
 };
 use starling_protocol::{
-    Body, CallReport, Envelope, EnvelopeId, IntentId, RecordRef, Tag, Timestamp, Topic, Usage,
+    Body, CallReport, Codec, Envelope, EnvelopeId, IntentId, RecordRef, Tag, Timestamp, Topic, Usage,
 };
 use starling_runtime::{
     Clock, EnvelopeHandler, Node, NodeParts, Outbox, RecordHandler, Settings,
@@ -43,6 +43,7 @@ pub async fn memory_node(overrides: &[(&str, &str)]) -> Node {
         clock: Clock::system(),
         process: "test".into(),
         shutdown: CancellationToken::new(),
+        codec: Codec::default(),
     };
     Node::connect(Arc::new(settings), bus, parts).await.expect("a node")
 }

@@ -7,6 +7,7 @@ mod process;
 mod secure;
 mod spans;
 mod swarm;
+mod versions;
 
 pub use logs::Logs;
 pub use model::{Called, Calls, Plan, Scripted};
@@ -14,3 +15,4 @@ pub use process::Proc;
 pub use secure::{Proof, SecureBroker};
 pub use spans::{Span, SpanSink, faults_of_tree};
 pub use swarm::{Swarm, SwarmOptions, brokers, eventually, http_address};
+pub use versions::{Member, Version, Versions};

@@ -26,6 +26,12 @@ impl Logs {
         Self { bus, names, codec: Codec::default() }
     }
 
+    /// The same, read with another codec.
+    #[must_use]
+    pub fn with_codec(self, codec: Codec) -> Self {
+        Self { codec, ..self }
+    }
+
     /// One partition of a topic.
     #[must_use]
     pub fn partition(&self, topic: &Topic, partition: i32) -> PartitionId {

@@ -161,6 +161,9 @@ impl<'l> Case<'l> {
     /// What a record is, and what became of it.
     fn rule(&self, fact: &Fact) -> Ruling {
         let ruling = match (&fact.place.topic, &fact.said) {
+            (_, Said::Unreadable { newer: true, .. }) if !self.is_letter(&fact.place) => {
+                Ruling::new(Status::Unaccounted, "a newer version must account for it")
+            }
             (Topic::Dlq, _) => self.letter(fact),
             (Topic::Intents, _) => self.published(fact),
             (Topic::Coordinator, _) => self.input(fact),

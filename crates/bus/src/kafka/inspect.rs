@@ -193,6 +193,12 @@ impl Inspector for KafkaInspector {
         let (group, partitions) = (group.to_owned(), partitions.to_vec());
         self.blocking(move |inner| inner.committed(&group, &partitions)).await
     }
+
+    fn rest(&self) {
+        let clients = lock(&self.0.clients).take();
+        let offsets = std::mem::take(&mut *lock(&self.0.offsets));
+        thread::spawn(move || drop((clients, offsets))); // they wait for their own threads
+    }
 }
 
 impl Inner {

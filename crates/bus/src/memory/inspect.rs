@@ -63,6 +63,8 @@ impl Inspector for MemoryInspector {
         let group = core.groups.get(group);
         Ok(partitions.iter().map(|at| Some(group?.committed.get(at)?.offset)).collect())
     }
+
+    fn rest(&self) {} // nothing is held
 }
 
 impl Core {

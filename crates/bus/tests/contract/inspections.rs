@@ -1,7 +1,7 @@
 //! What an operator can ask.
 
 use crate::world::{PATIENCE, World, next, until};
-use starling_bus::{BusError, CommitOffset, GroupEvent, PartitionId};
+use starling_bus::{BusError, CommitOffset, GroupEvent, PartitionId, TopicSpec};
 use starling_protocol::Timestamp;
 use std::{sync::Arc, time::Instant};
 
@@ -29,6 +29,32 @@ pub(crate) async fn topics_tell_their_partitions_and_settings(world: World) {
     let expected = (2 * crate::world::MAX_RECORD).to_string();
     assert_eq!(settings.get("max.message.bytes"), Some(&expected), "{settings:?}");
     assert!(world.bus.inspector().topics(&[]).await.unwrap().is_empty());
+}
+
+/// Everything that limits are judged by is told as it was set, also by an inspector that has rested.
+pub(crate) async fn settings_are_told_as_they_were_set(world: World) {
+    let name = world.topic("near", 1).await.to_string() + ".set";
+    let set = [
+        ("cleanup.policy", "compact,delete"),
+        ("max.message.bytes", "70000"),
+        ("min.insync.replicas", "1"),
+        ("retention.bytes", "-1"),
+        ("retention.ms", "123456789"),
+        ("unclean.leader.election.enable", "true"),
+    ];
+    let settings = set.map(|(name, value)| (name.to_owned(), value.to_owned())).into_iter().collect();
+    let spec = TopicSpec { name: name.clone(), partitions: 1, replication: -1, settings };
+    world.bus.create_topics(&[spec]).await.unwrap();
+    let inspector = world.bus.inspector();
+    for _ in 0..2 {
+        let told = inspector.topics(std::slice::from_ref(&name)).await.unwrap();
+        let [Ok(topic)] = told.as_slice() else { panic!("{told:?}") };
+        let told = topic.settings.as_ref().unwrap();
+        for (name, value) in set {
+            assert_eq!(told.get(name).map(String::as_str), Some(value), "{name}");
+        }
+        inspector.rest();
+    }
 }
 
 pub(crate) async fn a_group_tells_who_has_what(world: World) {

@@ -60,6 +60,7 @@ contract! {
     groups::members_come_and_go_and_every_record_is_done_once
     inspections::a_cluster_names_itself_and_its_brokers
     inspections::topics_tell_their_partitions_and_settings
+    inspections::settings_are_told_as_they_were_set
     inspections::a_group_tells_who_has_what
     inspections::ends_and_commits_are_told_for_many_at_once
     inspections::the_first_record_since_a_time_is_told

@@ -85,11 +85,13 @@ impl Coordinator {
         if self.store.live(id).is_some() {
             return self.end(id, OutcomeStatus::Cancelled, String::new(), reason.to_owned(), trace);
         }
-        if let Some(ended) = self.store.ended(id) {
-            let repeated = ended.status == OutcomeStatus::Cancelled;
+        if let Some(status) = self.store.ended(id).map(|ended| ended.status) {
+            self.answer_cancel(&header, status);
+            let repeated = status == OutcomeStatus::Cancelled;
             return self.counters.stale(if repeated { Stale::Duplicate } else { Stale::Late });
         }
         if self.store.cancelled(id).is_some() {
+            self.answer_cancel(&header, OutcomeStatus::Cancelled);
             return self.counters.stale(Stale::Duplicate);
         }
         let refusal = self.out_of_time(&header).or_else(|| self.memory_full()).or_else(|| {
@@ -99,12 +101,15 @@ impl Coordinator {
         });
         match refusal {
             Some((code, reason)) => self.dead_letter(at.partition, at.offset, code, reason),
-            None => self.store.insert_cancelled(CancelledEntity {
-                intent_id: header.intent_id,
-                tenant: header.tenant,
-                reason: reason.to_owned(),
-                forget_at: self.forget_at(header.created_at),
-            }),
+            None => {
+                self.answer_cancel(&header, OutcomeStatus::Cancelled);
+                self.store.insert_cancelled(CancelledEntity {
+                    intent_id: header.intent_id,
+                    tenant: header.tenant,
+                    reason: reason.to_owned(),
+                    forget_at: self.forget_at(header.created_at),
+                });
+            }
         }
     }
 

@@ -43,6 +43,15 @@ impl Coordinator {
         self.publish_outcome(&header, outcome, trace);
     }
 
+    /// Tells whoever cancels an intent that has ended, or has not come yet, how things stand: there is no second
+    /// outcome that would tell.
+    pub(super) fn answer_cancel(&mut self, header: &Header, status: OutcomeStatus) {
+        let (phase, tasks) = (status.name().to_owned(), TaskCounts::default());
+        let progress = Body::Progress(Progress { phase, tasks, changed: Vec::new() });
+        let envelope = self.public_envelope("progress_cancel", header, progress);
+        self.effects.push(Effect::Notify { envelope });
+    }
+
     /// Ends an intent that was never worked on.
     pub(super) fn end_unseen(&mut self, header: &Header, status: OutcomeStatus, reason: String, trace: &str) {
         self.store.remove_cancelled(&header.intent_id);

@@ -77,8 +77,8 @@ fn a_rejection_becomes_an_outcome_once() {
 #[test]
 fn a_cancellation_may_come_first() {
     let mut coordinator = coordinator(settings());
-    assert!(send(&mut coordinator, cancel("a")).is_empty());
-    assert!(send(&mut coordinator, cancel("a")).is_empty());
+    assert!(kinds(&send(&mut coordinator, cancel("a"))).is_empty());
+    assert!(kinds(&send(&mut coordinator, cancel("a"))).is_empty());
     let effects = send(&mut coordinator, intent("a", "llm", 5));
     assert_eq!(kinds(&effects), ["Outcome"]);
     assert_eq!(outcome(&effects).map(|o| o.status), Some(OutcomeStatus::Cancelled));
@@ -91,9 +91,30 @@ fn cancelling_a_live_intent_stops_its_workers_and_ends_it() {
     let tasks = tasks(&send(&mut coordinator, intent("a", "single", 5)));
     assert_eq!(kinds(&send(&mut coordinator, cancel("a"))), ["Cancel", "Outcome"]);
     assert!(send(&mut coordinator, result(&tasks[0], None)).is_empty());
-    assert!(send(&mut coordinator, cancel("a")).is_empty());
+    assert!(kinds(&send(&mut coordinator, cancel("a"))).is_empty());
     assert_eq!(coordinator.counters().superseded_cancelled, 1);
     assert_eq!(coordinator.load().outstanding, 0);
+}
+
+#[test]
+fn whoever_cancels_too_late_or_too_early_is_told_and_there_is_no_second_outcome() {
+    let mut coordinator = coordinator(settings());
+    let told = |effects: &[Effect]| match effects {
+        [Effect::Notify { envelope }] => match &envelope.body {
+            Body::Progress(progress) => progress.phase.clone(),
+            other => panic!("{}", other.kind()),
+        },
+        other => panic!("{other:?}"),
+    };
+    let tasks = tasks(&send(&mut coordinator, intent("a", "single", 5)));
+    assert!(outcome(&send(&mut coordinator, result(&tasks[0], None))).is_some());
+    assert_eq!(told(&send(&mut coordinator, cancel("a"))), "succeeded");
+    for _ in 0..2 {
+        assert_eq!(told(&send(&mut coordinator, cancel("b"))), "cancelled", "it has not come yet");
+    }
+    let ended = send(&mut coordinator, intent("b", "single", 5));
+    assert_eq!(outcome(&ended).map(|outcome| outcome.status), Some(OutcomeStatus::Cancelled));
+    assert_eq!(told(&send(&mut coordinator, cancel("b"))), "cancelled");
 }
 
 #[test]
@@ -101,7 +122,7 @@ fn memory_is_bounded_and_nothing_is_forgotten_early() {
     let settings = CoordinatorSettings { max_remembered: 8, max_cancelled_per_tenant: 2, ..settings() };
     let mut coordinator = coordinator(settings);
     for name in ["c1", "c2"] {
-        assert!(send(&mut coordinator, cancel(name)).is_empty());
+        assert!(kinds(&send(&mut coordinator, cancel(name))).is_empty());
     }
     assert_eq!(kinds(&send(&mut coordinator, cancel("c3"))), ["dead letter"]);
     for number in 0..6 {

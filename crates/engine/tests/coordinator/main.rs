@@ -3,6 +3,7 @@
 
 mod attempts;
 mod builders;
+mod golden_log;
 mod intake;
 mod invariants;
 mod plans;

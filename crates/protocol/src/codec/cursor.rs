@@ -46,6 +46,9 @@ pub enum Fault {
     /// The value ends before the bytes do.
     #[error("{0} bytes follow the value")]
     TrailingBytes(usize),
+    /// Well-formed, but a newer version's: a variant or a symbol that the present schema does not have.
+    #[error("{0} is unknown to this version")]
+    Newer(&'static str),
     /// Well-formed Avro that is not a value of the type, such as a tag that is none.
     #[error("{0}")]
     Value(String),

@@ -1,6 +1,6 @@
 //! Why a value could not be encoded or decoded.
 
-use super::cursor::Malformed;
+use super::cursor::{Fault, Malformed};
 use super::record::RecordKind;
 use super::schema::Fingerprint;
 use std::fmt;
@@ -24,8 +24,9 @@ pub enum EncodeError {
     },
 }
 
-/// Bytes that are no record. The same bytes will never be one, so they belong into the dead letters;
-/// [`DecodeError::UnknownSchemaId`] alone can pass, when the codec learns what the id stands for.
+/// Bytes that are no record. The same bytes will never be one, so they belong into the dead letters, with two
+/// exceptions: [`DecodeError::UnknownSchemaId`] can pass, when the codec learns what the id stands for, and what is
+/// [newer](DecodeError::is_newer) than this process its successor can read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// There are no bytes.
@@ -55,7 +56,10 @@ pub enum DecodeError {
         first: u8,
     },
     /// Written with a schema that this version does not know.
-    #[error("the value was written with an unknown schema, fingerprint {}", Hex(fingerprint))]
+    #[error(
+        "the value was written with a schema that this version does not know, fingerprint {}: a newer version reads it",
+        Hex(fingerprint)
+    )]
     UnknownSchema {
         /// Its fingerprint, in the order of the header.
         fingerprint: Fingerprint,
@@ -77,6 +81,18 @@ pub enum DecodeError {
     /// The bytes after the header are no value of the schema.
     #[error("malformed value: {0}")]
     Malformed(Malformed),
+}
+
+impl DecodeError {
+    /// Whether a newer version may have written the value, and so may read it.
+    #[must_use]
+    pub fn is_newer(&self) -> bool {
+        matches!(
+            self,
+            DecodeError::UnknownSchema { .. }
+                | DecodeError::Malformed(Malformed { fault: Fault::Newer(_), .. })
+        )
+    }
 }
 
 struct Hex<'b>(&'b [u8]);

@@ -24,23 +24,34 @@ impl WriterSchema {
 
 macro_rules! released {
     ($($version:literal),*) => {
-        &[$(
+        &[$(($version, [
             (RecordKind::Envelope, include_str!(concat!("../../../../schemas/golden/", $version, "/Envelope.avsc"))),
             (RecordKind::StateRecord, include_str!(concat!("../../../../schemas/golden/", $version, "/StateRecord.avsc"))),
             (RecordKind::FleetBeat, include_str!(concat!("../../../../schemas/golden/", $version, "/FleetBeat.avsc"))),
-        )*]
+        ])),*]
     };
 }
 
 /// The schemas of every released version. The test of the golden files fails for a version that is not
 /// here and whose schemas are not the present ones.
-static RELEASED: &[(RecordKind, &str)] = released!["0.1.0"];
+static RELEASED: &[(&str, [(RecordKind, &str); 3])] = released!["0.1.0"];
+
+/// The versions whose schemas this one knows, the oldest first.
+pub fn released_versions() -> impl Iterator<Item = &'static str> {
+    RELEASED.iter().map(|(version, _)| *version)
+}
+
+/// The schemas of a released version, each complete in itself; empty if there is no such version.
+pub(super) fn of_version(version: &str) -> impl Iterator<Item = &'static str> {
+    RELEASED.iter().filter(move |(name, _)| *name == version).flat_map(|(_, of)| of).map(|(_, json)| *json)
+}
 
 /// Released schemas that differ from the present ones, by fingerprint.
 pub(super) fn known() -> &'static BTreeMap<Fingerprint, Arc<WriterSchema>> {
     static KNOWN: LazyLock<BTreeMap<Fingerprint, Arc<WriterSchema>>> = LazyLock::new(|| {
         RELEASED
             .iter()
+            .flat_map(|(_, schemas)| schemas)
             .filter_map(|(kind, json)| {
                 let schema = Schema::parse_str(json).ok()?;
                 // A test reads every released schema, so that none is left out here.

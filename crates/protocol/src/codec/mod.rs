@@ -9,6 +9,7 @@
 
 mod cursor;
 mod default;
+mod dialect;
 mod error;
 mod framing;
 mod golden;
@@ -22,11 +23,13 @@ mod translate;
 pub use cursor::{Fault, Malformed};
 pub use error::{DecodeError, EncodeError};
 pub(crate) use framing::is_framed;
+pub use golden::released_versions;
 pub use plan::SchemaError;
 pub use record::{Record, RecordKind};
 pub use schema::{Fingerprint, schema_json};
 
 use apache_avro::Schema;
+use dialect::Dialect;
 use framing::{FrameFault, SchemaName};
 use golden::WriterSchema;
 use learned::Learned;
@@ -66,6 +69,10 @@ pub struct Codec {
     learned: Arc<RwLock<Learned>>,
     /// Ids to write with; single-object encoding where there is none.
     write_ids: Arc<BTreeMap<RecordKind, i32>>,
+    /// Schemas of other versions beside the released ones, by fingerprint.
+    others: Arc<BTreeMap<Fingerprint, Arc<WriterSchema>>>,
+    /// What is written, in single-object encoding, with another schema than the present one.
+    dialects: Arc<BTreeMap<RecordKind, Dialect>>,
 }
 
 /// Which schema a value was written with.
@@ -147,16 +154,84 @@ impl Codec {
         self
     }
 
+    /// The same codec with other limits.
+    #[must_use]
+    pub fn within(mut self, limits: CodecLimits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// The same codec, which also reads single-object encoding with these schemas of other versions, given as JSON,
+    /// each complete in itself. Those of released versions are known to every codec.
+    ///
+    /// # Errors
+    /// As for [`Codec::with_confluent`].
+    pub fn knowing<'s>(mut self, schemas: impl IntoIterator<Item = &'s str>) -> Result<Self, SchemaError> {
+        for json in schemas {
+            let schema = Schema::parse_str(json).map_err(SchemaError::invalid)?;
+            let other = WriterSchema::compile(golden::kind_of(&schema)?, &schema)?;
+            Arc::make_mut(&mut self.others).insert(schema::fingerprint(&schema), Arc::new(other));
+        }
+        Ok(self)
+    }
+
+    /// The same codec, which writes single-object encoding with these schemas of another version, so that processes
+    /// of that version can read it: what they do not know is left out. Kinds without one are written as before.
+    ///
+    /// # Errors
+    /// A schema is invalid, is of no kind of record that Starling has, or cannot hold present values.
+    pub fn writing_as<'s>(mut self, schemas: impl IntoIterator<Item = &'s str>) -> Result<Self, SchemaError> {
+        for json in schemas {
+            let (kind, dialect) = Dialect::compile(json)?;
+            Arc::make_mut(&mut self.dialects).insert(kind, dialect);
+        }
+        Ok(self)
+    }
+
+    /// [`Codec::writing_as`] for the schemas of a [released version](released_versions).
+    ///
+    /// # Errors
+    /// There is no such version.
+    pub fn writing_version(self, version: &str) -> Result<Self, SchemaError> {
+        if !released_versions().any(|released| released == version) {
+            return Err(SchemaError::Unsupported(format!("version {version} was never released")));
+        }
+        self.writing_as(golden::of_version(version))
+    }
+
+    /// Whether `value` was written with a schema that the codec does not know, and not under an id of a registry.
+    #[must_use]
+    pub fn has_unknown_schema(&self, value: &[u8]) -> bool {
+        match framing::split(value) {
+            Ok((name @ SchemaName::Fingerprint(_), _)) => self.origin(name).is_err(),
+            _ => false,
+        }
+    }
+
     /// The record's value.
     ///
     /// # Errors
     /// The value would be larger than [`CodecLimits::max_bytes`].
     pub fn encode<R: Record>(&self, record: &R) -> Result<Vec<u8>, EncodeError> {
         let current = Current::of(R::KIND);
-        let name = match self.write_ids.get(&R::KIND) {
-            Some(id) => SchemaName::Id(*id),
-            None => SchemaName::Fingerprint(current.fingerprint),
+        let name = match (self.write_ids.get(&R::KIND), self.dialects.get(&R::KIND)) {
+            (Some(id), _) => SchemaName::Id(*id),
+            (None, Some(dialect)) => {
+                let present =
+                    self.encode_framed(current, SchemaName::Fingerprint(current.fingerprint), record)?;
+                return dialect.speak(R::KIND, &present, self.limits.max_bytes);
+            }
+            (None, None) => SchemaName::Fingerprint(current.fingerprint),
         };
+        self.encode_framed(current, name, record)
+    }
+
+    fn encode_framed<R: Record>(
+        &self,
+        current: &Current,
+        name: SchemaName,
+        record: &R,
+    ) -> Result<Vec<u8>, EncodeError> {
         let mut out = Bounded { bytes: Vec::with_capacity(512), limit: self.limits.max_bytes, full: false };
         framing::put(name, &mut out.bytes);
         match current.writer.write_ser(&mut out, record) {
@@ -223,7 +298,11 @@ impl Codec {
                     .find(|kind| Current::of(*kind).fingerprint == fingerprint)
                     .map(Origin::Current);
                 current
-                    .or_else(|| golden::known().get(&fingerprint).cloned().map(Origin::Other))
+                    .or_else(|| {
+                        let other =
+                            self.others.get(&fingerprint).or_else(|| golden::known().get(&fingerprint));
+                        other.cloned().map(Origin::Other)
+                    })
                     .ok_or(DecodeError::UnknownSchema { fingerprint })
             }
         }

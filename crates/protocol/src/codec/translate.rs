@@ -95,13 +95,13 @@ impl Translation {
             }
             (Action::Symbols(symbols), _) => match symbols[cursor.symbol(symbols.len())?] {
                 Some(symbol) => out.put_count(symbol),
-                None => unknown(cursor, "a symbol of an enum is unknown to this version"),
+                None => newer(cursor, "a symbol of an enum"),
             },
             (Action::FromUnion(by_variant), Shape::Union(variants)) => {
                 let variant = cursor.variant(variants.len())?;
                 match by_variant[variant] {
                     Some(action) => self.run(action, variants[variant], cursor, out),
-                    None => unknown(cursor, "a variant of a union is unknown to this version"),
+                    None => newer(cursor, "a variant of a union"),
                 }
             }
             (Action::IntoUnion { variant, value }, _) => {
@@ -116,7 +116,8 @@ impl Translation {
             }
             // An action is made for the shape of its node.
             (Action::FromUnion(_) | Action::Items { .. } | Action::Record(_), _) => {
-                unknown(cursor, "the value does not have the shape of its schema")
+                let what = "the value does not have the shape of its schema".to_owned();
+                Ok(cursor.fault(Fault::Value(what))?)
             }
         }
     }
@@ -169,8 +170,8 @@ impl Translation {
     }
 }
 
-fn unknown(cursor: &Cursor<'_>, what: &str) -> Result<(), Refused> {
-    Ok(cursor.fault(Fault::Value(what.to_owned()))?)
+fn newer(cursor: &Cursor<'_>, what: &'static str) -> Result<(), Refused> {
+    Ok(cursor.fault(Fault::Newer(what))?)
 }
 
 /// What is written, up to a limit.

@@ -106,7 +106,7 @@ impl Runner {
                     drop(slot);
                     self.begin(job, None).bury(Reason::new(DeadReason::Undecodable, why), None).await
                 }
-                Err(Unreadable::Later(why)) => self.later(job, &why),
+                Err(Unreadable::Later(why) | Unreadable::Newer(why)) => self.later(job, &why),
             },
         }
     }

@@ -40,11 +40,12 @@ pub(super) struct Lookups {
     patience: Duration,
     /// Ids that could not be resolved, when that was, and why.
     failed: Cache<i32, (Instant, Unreadable)>,
-    /// Where there is nobody to ask: when an id was met first.
-    met: Cache<i32, Instant>,
+    /// Where there is nobody to ask: when an id, or what a newer version writes, was met first.
+    met: Cache<String, Instant>,
     asking: Mutex<HashMap<i32, Asking>>, // at most one for each record in hand
     open: Semaphore,
-    /// Lookups by their result: `found`, `unknown`, `unusable` or `failed`.
+    /// Lookups by their result: `found`, `unknown`, `unusable` or `failed`; and `waiting` for each schema that there
+    /// is nobody to ask about.
     pub(super) results: Family<ReasonLabel, Counter>,
 }
 
@@ -57,7 +58,8 @@ impl Lookups {
             client,
             patience,
             failed: Cache::builder().max_capacity(entries).time_to_live(REFUSAL).build(),
-            met: Cache::builder().max_capacity(entries).build(),
+            // Whoever meets it again after a long time begins to wait anew: it may be another upgrade.
+            met: Cache::builder().max_capacity(entries).time_to_idle(patience.max(REFUSAL)).build(),
             asking: Mutex::default(),
             open: Semaphore::new(OPEN),
             results: Family::default(),
@@ -147,11 +149,22 @@ impl Lookups {
 
     fn nobody_to_ask(&self, id: i32) -> Unreadable {
         let what = format!("schema id {id} of a schema registry is unknown, and registry.url is empty");
-        let since = self.met.get_with(id, || {
-            tracing::warn!(id, "a record has a schema id and registry.url is empty: it waits");
+        if self.is_patient(&what) { Unreadable::Later(what) } else { Unreadable::Never(what) }
+    }
+
+    /// What becomes of a value that only a newer version can read, for that reason.
+    pub(super) fn keep_for_successor(&self, why: String) -> Unreadable {
+        if self.is_patient(&why) { Unreadable::Newer(why) } else { Unreadable::Never(why) }
+    }
+
+    /// Whether there is still patience with values that cannot be read for that reason. Says so once.
+    fn is_patient(&self, why: &str) -> bool {
+        let since = self.met.get_with_by_ref(why, || {
+            tracing::warn!(why, patience = ?self.patience, "a record cannot be read by this process: it waits");
+            self.results.get_or_create(&ReasonLabel { reason: "waiting".to_owned() }).inc();
             Instant::now()
         });
-        if since.elapsed() < self.patience { Unreadable::Later(what) } else { Unreadable::Never(what) }
+        since.elapsed() < self.patience
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<i32, Asking>> {

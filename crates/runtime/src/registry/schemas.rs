@@ -7,7 +7,7 @@ use crate::{
 };
 use prometheus_client::metrics::{counter::Counter, family::Family};
 use starling_protocol::{
-    Codec, DecodeError,
+    Codec, DecodeError, Envelope,
     codec::{Record, RecordKind, schema_json},
 };
 use std::{fmt, sync::Arc, time::Duration};
@@ -36,6 +36,10 @@ pub enum Unreadable {
     /// Its schema cannot be had at present; try again.
     #[error("{0}")]
     Later(String),
+    /// A newer version seems to have written it. This process will not come to read it, but the one that takes its
+    /// place may: keep it for that one. It is [`Unreadable::Never`] once it was kept for as long as the settings say.
+    #[error("{0}")]
+    Newer(String),
 }
 
 impl From<Codec> for Schemas {
@@ -112,39 +116,70 @@ impl Schemas {
     pub async fn read<R: Record>(&self, value: &[u8]) -> Result<R, Unreadable> {
         match self.codec.decode(value) {
             Err(DecodeError::UnknownSchemaId { id }) => self.lookups.resolve(id).await?,
-            decoded => return decoded.map_err(|error| Unreadable::Never(error.to_string())),
+            decoded => return decoded.map_err(|error| self.unreadable(&error)),
         }
         self.codec.decode(value).map_err(|error| match error {
             // So many others were learned meanwhile that this one is forgotten already.
             DecodeError::UnknownSchemaId { .. } => Unreadable::Later(error.to_string()),
-            other => Unreadable::Never(other.to_string()),
+            other => self.unreadable(&other),
         })
+    }
+
+    fn unreadable(&self, error: &DecodeError) -> Unreadable {
+        if error.is_newer() {
+            self.lookups.keep_for_successor(error.to_string())
+        } else {
+            Unreadable::Never(error.to_string())
+        }
     }
 
     /// Learns the schema of a value that somebody else is going to decode with [`Schemas::codec`]. If there
     /// is nobody to ask, it is not waited for: the decoder says what is wrong.
     ///
     /// # Errors
-    /// The registry cannot be asked at present.
+    /// The registry cannot be asked at present, or the value is to be kept for a newer process.
     pub async fn meet(&self, value: &[u8]) -> Result<(), String> {
+        if self.codec.has_unknown_schema(value) {
+            return match self.read::<Envelope>(value).await {
+                Err(Unreadable::Newer(why)) => Err(why),
+                _ => Ok(()),
+            };
+        }
         let Some(id) = self.codec.unknown_id(value).filter(|_| self.has_registry()) else { return Ok(()) };
         match self.lookups.resolve(id).await {
             Ok(()) | Err(Unreadable::Never(_)) => Ok(()),
-            Err(Unreadable::Later(why)) => Err(why),
+            Err(Unreadable::Later(why) | Unreadable::Newer(why)) => Err(why),
         }
     }
 
     /// The record in a value, however long its schema takes to be had.
     ///
     /// # Errors
-    /// It will never be readable.
+    /// It will never be readable here.
     pub async fn read_patiently<R: Record>(&self, value: &[u8]) -> Result<R, String> {
+        self.read_while(value, |why| matches!(why, Unreadable::Later(_))).await
+    }
+
+    /// The same for whoever holds an inbox up until then: what a newer version has written is kept for its successor.
+    ///
+    /// # Errors
+    /// It will never be readable, and was kept for as long as the settings say.
+    pub async fn read_in_order<R: Record>(&self, value: &[u8]) -> Result<R, String> {
+        self.read_while(value, |why| !matches!(why, Unreadable::Never(_))).await
+    }
+
+    async fn read_while<R: Record>(
+        &self,
+        value: &[u8],
+        is_passing: impl Fn(&Unreadable) -> bool,
+    ) -> Result<R, String> {
         let mut wait = FIRST_WAIT;
         loop {
             match self.read(value).await {
                 Ok(record) => return Ok(record),
-                Err(Unreadable::Never(why)) => return Err(why),
-                Err(Unreadable::Later(why)) => {
+                Err(why) if !is_passing(&why) => return Err(why.to_string()),
+                Err(why) => {
+                    let why = why.to_string();
                     tracing::debug!(why, "waiting for a schema"); // whoever asked has warned
                     sleep(wait).await;
                     wait = (wait * 2).min(LONGEST_WAIT);

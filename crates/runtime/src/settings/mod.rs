@@ -11,6 +11,7 @@ mod reader;
 mod registry;
 mod sections;
 mod security;
+mod together;
 mod units;
 
 pub use audit::AuditSettings;
@@ -35,6 +36,8 @@ pub struct Settings {
     pub kafka: KafkaSettings,
     /// The schema registry.
     pub registry: RegistrySettings,
+    /// The version whose schemas are written; `None` writes the present ones.
+    pub write_as: Option<String>,
     /// The parallel processor.
     pub processor: ProcessorSettings,
     /// Work on the dead letters.

@@ -3,7 +3,7 @@
 use super::{Settings, reader::Reader, security};
 use secrecy::SecretString;
 use starling_bus::KafkaSecurity;
-use starling_protocol::tag::is_pool_name;
+use starling_protocol::{codec::released_versions, tag::is_pool_name};
 use std::{collections::BTreeMap, ops::RangeInclusive, path::PathBuf, time::Duration};
 
 const MS: Duration = Duration::from_millis(1);
@@ -290,6 +290,7 @@ pub(super) fn read(r: &mut Reader) -> Settings {
         topics: topics(r),
         kafka: kafka(r),
         registry: super::registry::read(r),
+        write_as: write_as(r),
         processor: processor(r),
         dlq: super::dead_letters::read_dlq(r),
         intake: IntakeSettings { max_intent: r.size("intake.max_intent", 1024..=64 << 20) },
@@ -335,6 +336,7 @@ pub(super) fn read(r: &mut Reader) -> Settings {
             "together with processor.backoff_min",
         );
     }
+    super::together::check(&settings, r);
     settings
 }
 
@@ -423,6 +425,13 @@ fn processor(r: &mut Reader) -> ProcessorSettings {
         slots,
         dead_letters: super::dead_letters::read(r),
     }
+}
+
+fn write_as(r: &mut Reader) -> Option<String> {
+    let known: Vec<&str> = released_versions().collect();
+    let expected = format!("a version whose schemas this one knows ({}), or nothing", known.join(", "));
+    let version = r.checked("schemas.write_as", &expected, |text| text.is_empty() || known.contains(&text));
+    Some(version).filter(|version| !version.is_empty())
 }
 
 fn model(r: &mut Reader) -> ModelSettings {

@@ -9,9 +9,11 @@ use starling_protocol::{
     codec::{RecordKind, schema_json},
 };
 use starling_runtime::{
+    Schemas,
     registry::{RegistryError, Unreadable},
     settings::Settings,
 };
+use std::time::Duration;
 
 fn framed(id: i32) -> Vec<u8> {
     let envelope = Codec::default().encode(&intent()).unwrap();
@@ -129,4 +131,30 @@ async fn nothing_secret_is_in_errors_or_shown_settings() {
     let RegistryError::Unreachable { .. } = error else { panic!("{error}") };
     let text = format!("{error} {error:?}");
     assert!(text.contains(&registry.url) && !text.contains("hunter2"), "{text}");
+}
+
+/// Eight bytes that name a schema can be anything; what they stand for may come with the next version.
+#[tokio::test(start_paused = true)]
+async fn what_a_newer_version_wrote_is_kept_for_its_successor_and_not_for_ever() {
+    let patience = Duration::from_secs(600);
+    let schemas = Schemas::from(Codec::default());
+    let mut newer = Codec::default().encode(&intent()).unwrap();
+    newer[2] ^= 1; // of the fingerprint
+    for _ in 0..2 {
+        let read = schemas.read::<Envelope>(&newer).await;
+        assert!(matches!(&read, Err(Unreadable::Newer(why)) if why.contains("a newer version")), "{read:?}");
+        assert!(schemas.meet(&newer).await.is_err());
+        assert!(schemas.read_patiently::<Envelope>(&newer).await.is_err(), "no registry will help");
+    }
+    let began = tokio::time::Instant::now();
+    let read = schemas.read_in_order::<Envelope>(&newer).await;
+    assert!(read.unwrap_err().contains("a newer version"));
+    let waited = began.elapsed();
+    assert!(waited >= patience.mul_f64(0.9) && waited < patience * 2, "{waited:?}");
+    assert!(matches!(schemas.read::<Envelope>(&newer).await, Err(Unreadable::Never(_))));
+    assert!(schemas.meet(&newer).await.is_ok(), "whoever decodes it says what is wrong");
+    assert_eq!(
+        schemas.read::<Envelope>(&Codec::default().encode(&intent()).unwrap()).await.unwrap(),
+        intent()
+    );
 }

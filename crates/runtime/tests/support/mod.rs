@@ -6,8 +6,8 @@ pub mod scripted;
 use bytes::Bytes;
 use starling_bus::{Bus, InRecord, MemoryBus, MemoryOptions, OutRecord, PartitionId, ReaderEvent, StartAt};
 use starling_protocol::{
-    Body, CallReport, Cancel, Envelope, EnvelopeId, IntentId, Role, RunId, Tag, Task, TaskId, TaskKind,
-    TaskResult, Timestamp, Topic,
+    Body, CallReport, Cancel, Codec, Envelope, EnvelopeId, IntentId, Role, RunId, Tag, Task, TaskId,
+    TaskKind, TaskResult, Timestamp, Topic,
 };
 use starling_runtime::{
     Clock, Node, NodeParts, Settings, settings::Sources, telemetry::Spans, topics::topic_specs,
@@ -38,6 +38,7 @@ pub async fn node(settings: &Settings, bus: Arc<MemoryBus>, spans: Spans) -> Nod
         clock: Clock::system(),
         process: "test".into(),
         shutdown: CancellationToken::new(),
+        codec: Codec::default(),
     };
     Node::connect(Arc::new(settings.clone()), bus, parts).await.unwrap()
 }

@@ -1,4 +1,4 @@
-//! Cancellation and deadlines: nobody goes on working for an intent that has ended.
+//! Deadlines, and more intents than there is room for.
 
 use crate::SOON;
 use anyhow::Result;
@@ -11,50 +11,6 @@ use std::{
     time::{Duration, Instant},
 };
 use tokio::time::sleep;
-
-#[tokio::test(flavor = "multi_thread")]
-async fn cancelling_closes_open_calls_within_a_second() -> Result<()> {
-    let model = Scripted::new(Plan::independent(8)).holding(|call| call.purpose == Purpose::Work);
-    let mut swarm = Swarm::start(SwarmOptions::new(model.options(), 2)).await?;
-    let id = swarm.submit("cancelled", "Never mind").await?;
-    eventually("all tasks are with the model", SOON, || swarm.model.stats().open_by_purpose.work == 8).await;
-    let (code, cancel) = swarm.cli(&["cancel", "cancelled", "--reason", "changed my mind"]).await?;
-    assert_eq!(code, Some(0), "{}", cancel.last_lines());
-    // Counted from here: the time that the command needs to start and to end is no matter of the swarm.
-    let asked = Instant::now();
-    eventually("open calls are closed", Duration::from_secs(1), || swarm.model.stats().open == 0).await;
-    println!("8 open calls were closed {} ms after the command had ended", asked.elapsed().as_millis());
-    assert_eq!(swarm.model.stats().closed_by_client, 8, "closed by the workers, not answered");
-    let outcome = swarm.outcome(&id, SOON).await?;
-    assert_eq!(outcome.status, OutcomeStatus::Cancelled);
-    assert!(outcome.reason.contains("changed my mind"), "{}", outcome.reason);
-    // A second cancellation, and then another intent: the first one stays as it ended.
-    swarm.client.cancel(&id, "test", "again").await?;
-    model.stop_holding();
-    let next = swarm.submit("next", "Go on").await?;
-    assert_eq!(swarm.outcome(&next, SOON).await?.status, OutcomeStatus::Succeeded);
-    assert_eq!(swarm.logs.one_outcome(&id).await?, outcome);
-    assert_eq!(model.calls.of(Purpose::Synthesize).len(), 1, "none for the cancelled one");
-    swarm.all_audited(SOON).await?;
-    Ok(())
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_intent_that_is_cancelled_before_it_comes_is_never_planned() -> Result<()> {
-    let model = Scripted::new(Plan::independent(1));
-    let swarm = Swarm::start(SwarmOptions::new(model.options(), 1)).await?;
-    let id = IntentId::from_string("early");
-    swarm.client.cancel(&id, "test", "not wanted").await?;
-    // Another intent with the same lane shows that the cancellation was read.
-    let outcome = {
-        swarm.submit("early", "Too late").await?;
-        swarm.outcome(&id, SOON).await?
-    };
-    assert_eq!(outcome.status, OutcomeStatus::Cancelled, "{}", outcome.reason);
-    assert!(model.calls.of(Purpose::Plan).is_empty());
-    swarm.all_audited(SOON).await?;
-    Ok(())
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_intent_expires_at_its_deadline() -> Result<()> {

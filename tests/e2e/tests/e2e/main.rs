@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod audit;
+mod cancel;
 mod commands;
 mod crash;
 mod dead_letters;
@@ -19,8 +20,10 @@ mod registry;
 mod scan;
 mod secure;
 mod shutdown;
+mod starts;
 mod takeover;
 mod traces;
+mod upgrade;
 
 use std::time::Duration;
 

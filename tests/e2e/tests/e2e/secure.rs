@@ -34,6 +34,15 @@ async fn each_service_needs_what_it_was_granted_and_names_what_is_missing() -> R
     let (_, refused) = swarm.cli_with(&["submit", "Let me in"], &wrong).await?;
     assert!(refused.stderr().contains("invalid credentials"), "{}", refused.last_lines());
 
+    // Whoever may not see how topics are set works without having looked, and says so once.
+    assert!(!swarm.workers[0].stderr().contains("may not be seen"), "{}", swarm.workers[0].stderr());
+    let all = format!("{}*", swarm.names.group(""));
+    swarm.secure().revoke("DescribeConfigs", &all, "worker")?;
+    let blind = swarm.spawn_ready("starling-worker").await?;
+    let said = blind.stderr();
+    assert_eq!(said.matches("whether they keep what is promised is not checked").count(), 1, "{said}");
+    drop(blind);
+
     // A right less, and the service that misses it names it.
     let critic = swarm.names.name(&Topic::Critic);
     swarm.secure().revoke("Read", &critic, "critic")?;

@@ -210,9 +210,9 @@ impl<'a, M: Machine> Live<'a, M> {
         self.shared.hops.observe(record.timestamp, self.shared.clock.now());
         let (schemas, at) = (&self.shared.encoder.schemas, Instant::now());
         match schemas.codec().decode(record.value()) {
-            Err(DecodeError::UnknownSchemaId { .. }) => {
+            Err(error) if error.is_newer() || matches!(error, DecodeError::UnknownSchemaId { .. }) => {
                 let (schemas, value) = (schemas.clone(), record.payload.clone().unwrap_or_default());
-                let envelope = Box::pin(async move { schemas.read_patiently(&value).await });
+                let envelope = Box::pin(async move { schemas.read_in_order(&value).await });
                 self.unread = Some(Unread { record, at, envelope });
             }
             decoded => self.take_in(record, at, decoded.map_err(|error| error.to_string())),
