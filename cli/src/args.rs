@@ -1,7 +1,8 @@
 //! The command line.
 
-use crate::dlq::DlqCommand;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use crate::{dlq::DlqCommand, instant::instant};
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
+use starling_protocol::Timestamp;
 use starling_runtime::process::CommonFlags;
 use std::path::PathBuf;
 
@@ -42,6 +43,8 @@ pub enum Command {
         #[command(subcommand)]
         command: DlqCommand,
     },
+    /// Account for every record of an intent, or of all intents of a time: exit code 1 if one is unaccounted for.
+    Audit(AuditArgs),
     /// Look whether everything that the swarm needs is there, and say what to do where it is not.
     Doctor(DoctorArgs),
     /// Watch the swarm: services, lag, intents, failures, cost.
@@ -167,6 +170,33 @@ pub struct CancelArgs {
 pub enum TopicsCommand {
     /// Create the topics that are missing.
     Create,
+}
+
+/// `starling audit`.
+#[derive(Clone, Debug, Args)]
+#[command(group(ArgGroup::new("which").required(true).multiple(true).args(["intent", "since", "until", "all"])))]
+pub struct AuditArgs {
+    /// One intent: every record of it, in the order of causes.
+    #[arg(long, value_name = "ID", conflicts_with_all = ["since", "until", "all"])]
+    pub intent: Option<String>,
+    /// All intents that began since then: an instant such as 2026-11-30T09:30:00Z, or how long ago, such as 2h.
+    #[arg(long, value_name = "TIME", value_parser = instant)]
+    pub since: Option<Timestamp>,
+    /// All intents that began before then.
+    #[arg(long, value_name = "TIME", value_parser = instant)]
+    pub until: Option<Timestamp>,
+    /// All intents that anything is left of.
+    #[arg(long, conflicts_with_all = ["since", "until"])]
+    pub all: bool,
+    /// Nothing goes on any more: what is pending is unaccounted for.
+    #[arg(long, visible_alias = "strict")]
+    pub ended: bool,
+    /// Intents that are held in memory at once; instead of the setting audit.at_once.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub at_once: Option<u32>,
+    /// One JSON object on stdout, nothing else.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `starling doctor`.

@@ -1,6 +1,7 @@
 //! The command line of Starling, as a library: the tests use its client.
 
 pub mod args;
+pub mod audit;
 pub mod bench;
 pub mod client;
 pub mod commands;
@@ -8,6 +9,7 @@ pub mod dlq;
 pub mod doctor;
 pub mod exit;
 pub mod installation;
+pub mod instant;
 pub mod report;
 pub mod scan;
 pub mod session;

@@ -1,5 +1,6 @@
 //! The commands, one file each.
 
+mod audit;
 mod cancel;
 mod dev;
 mod dlq;
@@ -40,6 +41,7 @@ pub async fn run(cli: Cli) -> Result<ExitCode, CliError> {
         Command::Topics { command: TopicsCommand::Create } => topics::create(&session).await,
         Command::Health(args) => health::health(&cli.settings, args).await,
         Command::Dlq { command } => dlq::dlq(&session, command).await,
+        Command::Audit(args) => audit::audit(&session, args).await,
         Command::Doctor(args) => doctor::doctor(&session, args).await,
         Command::Top(args) => top::top(&session, args).await,
         Command::Dev(args) => dev::dev(&session, args).await,

@@ -1,5 +1,6 @@
 //! A swarm of real processes for tests: services as users run them, a real broker, a model that counts.
 
+mod audit;
 mod logs;
 mod model;
 mod process;

@@ -3,6 +3,7 @@
 //! `config/default.toml` is the reference: it names every setting, says what it means, and gives its
 //! default.
 
+mod audit;
 mod coordinator;
 mod dead_letters;
 mod layers;
@@ -13,6 +14,7 @@ mod security;
 mod together;
 mod units;
 
+pub use audit::AuditSettings;
 pub use dead_letters::{DeadLetterSettings, DlqSettings, Shares};
 pub use registry::{RegistryMode, RegistrySettings};
 pub use sections::{
@@ -64,6 +66,8 @@ pub struct Settings {
     pub telemetry: TelemetrySettings,
     /// Metrics and health over HTTP.
     pub http: HttpSettings,
+    /// Accounting for intents.
+    pub audit: AuditSettings,
 }
 
 /// Where settings come from, beside the built-in defaults.

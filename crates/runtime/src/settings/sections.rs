@@ -318,6 +318,7 @@ pub(super) fn read(r: &mut Reader) -> Settings {
             listen: r.optional("http.listen"),
             stalled_after: r.duration("http.stalled_after", SECOND..=HOUR),
         },
+        audit: super::audit::read(r),
     };
     if settings.fleet.forget_after < settings.fleet.interval {
         r.complain(

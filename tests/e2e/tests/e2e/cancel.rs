@@ -101,6 +101,7 @@ async fn calls_are_closed_wherever_the_intent_is() -> Result<()> {
         swarm.logs.one_outcome(id).await?;
     }
     assert!(swarm.logs.topic(&Topic::Dlq).await?.is_empty());
+    swarm.all_audited(SOON).await?;
     Ok(())
 }
 
@@ -153,6 +154,7 @@ async fn what_waits_never_reaches_a_model() -> Result<()> {
     for id in [&waiting, &queued] {
         swarm.logs.one_outcome(id).await?;
     }
+    swarm.all_audited(SOON).await?;
     Ok(())
 }
 

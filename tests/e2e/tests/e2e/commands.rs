@@ -53,6 +53,7 @@ async fn submit_watch_result_and_run() -> Result<()> {
     let (code, unknown) = swarm.cli(&["result", "nobody-sent-this"]).await?;
     assert_eq!(code, Some(1));
     assert!(unknown.stderr().contains("nobody-sent-this"), "{}", unknown.stderr());
+    swarm.all_audited(SOON).await?;
     Ok(())
 }
 
@@ -68,6 +69,7 @@ async fn ctrl_c_cancels_an_intent_that_others_run() -> Result<()> {
     let outcome = swarm.outcome(&IntentId::from_string("wait"), SOON).await?;
     assert_eq!(outcome.status, OutcomeStatus::Cancelled);
     eventually("the calls are closed", SOON, || swarm.model.stats().open == 0).await;
+    swarm.all_audited(SOON).await?;
     Ok(())
 }
 
@@ -86,6 +88,7 @@ async fn dev_runs_all_services_in_one_process() -> Result<()> {
     dev.signal("INT")?;
     let status = dev.wait(SOON).await?;
     assert!(status.success(), "{status}: {}", dev.last_lines());
+    swarm.all_audited(SOON).await?;
     Ok(())
 }
 

@@ -66,6 +66,7 @@ async fn a_worker_killed_with_calls_open_costs_no_more_than_these_calls() -> Res
         let worker = swarm.spawn_ready("starling-worker").await?;
         swarm.workers.push(worker);
     }
+    swarm.all_audited(SOON).await?;
     Ok(())
 }
 
@@ -84,5 +85,6 @@ async fn a_critic_killed_with_calls_open_loses_no_verdict() -> Result<()> {
     assert!(outcome.degraded.is_empty(), "{:?}", outcome.degraded);
     assert!(model.calls.repeated(Purpose::Judge) <= 4);
     assert_eq!(model.calls.repeated(Purpose::Work), 0, "no worker died");
+    swarm.all_audited(SOON).await?;
     Ok(())
 }

@@ -209,6 +209,7 @@ async fn poison_in_every_inbox_is_found_comes_back_and_can_be_dropped() -> Resul
     // All that was in nobody's way.
     let id = swarm.submit("after", "Do it").await?;
     assert_eq!(swarm.outcome(&id, SOON).await?.status, OutcomeStatus::Succeeded);
+    swarm.all_audited(SOON).await?;
     Ok(())
 }
 

@@ -55,6 +55,7 @@ async fn a_hundred_members_of_one_group_share_a_hundred_tasks() -> Result<()> {
     );
     assert!(members.len() >= 75, "{} members worked", members.len());
     assert_eq!(model.calls.of(Purpose::Work).len(), 100, "nobody died, so nothing is done twice");
+    swarm.all_audited(SOON).await?;
     Ok(())
 }
 
@@ -87,6 +88,7 @@ async fn layers_wait_for_all_of_the_layer_before() -> Result<()> {
             >= (layers - 1) * width
     );
     swarm.logs.one_outcome(&id).await?;
+    swarm.all_audited(SOON).await?;
     Ok(())
 }
 
@@ -109,6 +111,7 @@ async fn a_task_starts_when_its_own_dependencies_end_and_no_later() -> Result<()
     assert_eq!(outcome.status, OutcomeStatus::Succeeded, "{}", outcome.reason);
     let started = |title: &str| model.calls.about(Purpose::Work, title)[0].at;
     assert!(started("C") < started("D"));
+    swarm.all_audited(SOON).await?;
     Ok(())
 }
 
@@ -132,6 +135,7 @@ async fn work_begins_before_the_plan_is_complete() -> Result<()> {
     let last_piece = asked + Duration::from_millis(5 * 700);
     let before = model.calls.of(Purpose::Work).iter().filter(|call| call.at < last_piece).count();
     assert!((3..5).contains(&before), "{before} of 5 tasks started before the last piece of the plan");
+    swarm.all_audited(SOON).await?;
     Ok(())
 }
 
@@ -144,5 +148,6 @@ async fn groups_may_be_shared_out_by_the_broker() -> Result<()> {
     let outcome = swarm.outcome(&id, SOON).await?;
     assert_eq!(outcome.status, OutcomeStatus::Succeeded, "{}", outcome.reason);
     assert_eq!(model.calls.of(Purpose::Work).len(), 20, "nothing is done twice");
+    swarm.all_audited(SOON).await?;
     Ok(())
 }

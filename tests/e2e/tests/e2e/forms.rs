@@ -43,6 +43,7 @@ async fn an_intent_may_be_text_json_or_avro() -> Result<()> {
     for id in [text.as_str(), "json-1", "avro-1"] {
         swarm.logs.one_outcome(&IntentId::from_string(id)).await?;
     }
+    swarm.all_audited(SOON).await?;
     Ok(())
 }
 

@@ -28,6 +28,7 @@ async fn an_intent_expires_at_its_deadline() -> Result<()> {
     assert!(took <= Duration::from_secs(5), "after {took:?}");
     eventually("open calls are closed", Duration::from_secs(3), || swarm.model.stats().open == 0).await;
     swarm.logs.one_outcome(&id).await?;
+    swarm.all_audited(SOON).await?;
     Ok(())
 }
 
@@ -76,5 +77,6 @@ async fn more_intents_than_a_coordinator_can_remember_wait_in_the_input_topic() 
         ended.insert(envelope.intent_id);
     }
     assert_eq!(ended.len(), INTENTS);
+    swarm.all_audited(SOON).await?;
     Ok(())
 }

@@ -2,6 +2,7 @@
 //! calls and can hold them open.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod audit;
 mod cancel;
 mod commands;
 mod crash;

@@ -38,6 +38,7 @@ async fn a_rejected_result_is_done_again_with_the_critics_advice() -> Result<()>
     assert_eq!(other.attempts, 1);
     // One plan, three tries, three verdicts, one answer.
     assert_eq!(outcome.calls, 8);
+    swarm.all_audited(SOON).await?;
     Ok(())
 }
 
@@ -80,5 +81,6 @@ async fn a_task_that_always_fails_leaves_a_partial_outcome_that_names_it() -> Re
     let (code, run) = swarm.cli(&["result", "partial"]).await?;
     assert_eq!(code, Some(2));
     assert!(run.stderr().contains("doomed") && run.stderr().contains("not for me"), "{}", run.stderr());
+    swarm.all_audited(SOON).await?;
     Ok(())
 }

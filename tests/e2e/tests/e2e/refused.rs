@@ -45,6 +45,7 @@ async fn invalid_intents_are_answered_with_the_reason_and_the_next_one_is_served
     );
     assert!(letter.iter().any(|(_, value)| value.contains("UTF-8")), "the reason is there: {letter:?}");
     assert_eq!(model.calls.of(Purpose::Plan).len(), 1, "no model is asked about what is invalid");
+    swarm.all_audited(SOON).await?;
     Ok(())
 }
 
@@ -106,5 +107,6 @@ async fn a_plan_that_cannot_be_carried_out_fails_its_intent_with_the_reason() ->
         "{}",
         told[1].prompt
     );
+    swarm.all_audited(SOON).await?;
     Ok(())
 }

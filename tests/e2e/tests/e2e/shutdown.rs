@@ -29,6 +29,7 @@ async fn a_worker_that_is_told_to_stop_finishes_its_calls() -> Result<()> {
     let outcome = swarm.outcome(&id, SOON).await?;
     assert_eq!(outcome.status, OutcomeStatus::Succeeded, "{}", outcome.reason);
     assert_eq!(model.calls.repeated(Purpose::Work), 0, "what was finished was committed");
+    swarm.all_audited(SOON).await?;
     Ok(())
 }
 

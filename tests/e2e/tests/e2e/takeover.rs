@@ -52,6 +52,13 @@ async fn a_planner_killed_in_the_middle_of_its_plan_is_replaced() -> Result<()> 
         serves_on(&swarm, &format!("after-plan-{round}")).await?;
         swarm.logs.one_outcome(&id).await?;
     }
+    let report = swarm.all_audited(SOON).await?;
+    assert_eq!(
+        report.repeated_calls.plan,
+        repetitions(),
+        "each plan that was lost had begun: {}",
+        report.text()
+    );
     Ok(())
 }
 
@@ -96,6 +103,9 @@ async fn a_coordinator_killed_in_the_middle_of_an_intent_is_replaced() -> Result
         serves_on(&swarm, &format!("after-intent-{round}")).await?;
         swarm.logs.one_outcome(&id).await?;
     }
+    let report = swarm.all_audited(SOON).await?;
+    let known = report.repeated_calls.work + report.moved;
+    assert!(known >= model.calls.repeated(Purpose::Work), "the audit knows of them: {}", report.text());
     Ok(())
 }
 
@@ -162,6 +172,7 @@ async fn a_coordinator_that_stood_still_decides_nothing_more() -> Result<()> {
         swarm.logs.one_outcome(id).await?;
     }
     drop(standby);
+    swarm.all_audited(SOON).await?;
     Ok(())
 }
 
