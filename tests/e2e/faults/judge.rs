@@ -12,6 +12,9 @@ use std::{
 };
 use tokio::time::sleep;
 
+/// How long brokers may take to answer the judge.
+const ANSWER: Duration = Duration::from_secs(60);
+
 /// What a model call is about: a goal, and the title of a task if it is about one. Each goal belongs to one intent.
 type About = (String, String);
 
@@ -19,6 +22,8 @@ type About = (String, String);
 pub(crate) struct Judge {
     model: Scripted,
     published: BTreeSet<IntentId>,
+    /// Those of them that nobody can take for an intent.
+    rejected: BTreeSet<IntentId>,
     /// Model calls that may be repeated.
     allowed: usize,
     dead_letters: usize,
@@ -32,7 +37,13 @@ pub(crate) struct Found {
 
 impl Judge {
     pub(crate) fn new(model: &Scripted) -> Self {
-        Self { model: model.clone(), published: BTreeSet::new(), allowed: 0, dead_letters: 0 }
+        Self {
+            model: model.clone(),
+            published: BTreeSet::new(),
+            rejected: BTreeSet::new(),
+            allowed: 0,
+            dead_letters: 0,
+        }
     }
 
     /// Publishes an intent with that goal.
@@ -40,6 +51,12 @@ impl Judge {
         let id = swarm.submit(id_of(goal).as_str(), goal).await?;
         self.published.insert(id.clone());
         Ok(id)
+    }
+
+    /// What was published under this id is to be rejected.
+    pub(crate) fn reject(&mut self, id: IntentId) {
+        self.published.insert(id.clone());
+        self.rejected.insert(id);
     }
 
     /// So many model calls more may be repeated.
@@ -92,20 +109,23 @@ impl Judge {
     /// Every process may lose its partitions about now: whatever is not committed may be done twice, and what its
     /// coordinators have not marked done may be dispatched twice.
     pub(crate) async fn all_lost(&mut self, logs: &Logs) -> Result<usize> {
-        let mut allowed = 2 * logs.uncommitted(&Topic::Worker(None), "worker").await?.len()
-            + logs.uncommitted(&Topic::Critic, "critic").await?.len();
-        for (goal, _) in abouts(logs, &logs.uncommitted(&Topic::Planner, "planner").await?)? {
-            allowed += 1 + 2 * planned(logs, &goal).await?;
-        }
+        let give_up = Instant::now() + ANSWER;
+        let allowed = loop {
+            // Brokers that have just come back do not know all leaders yet.
+            match may_be_lost(logs).await {
+                Ok(allowed) => break allowed,
+                Err(error) if Instant::now() >= give_up => return Err(error),
+                Err(_) => sleep(Duration::from_millis(200)).await,
+            }
+        };
         self.allowed += allowed;
-        Ok(allowed + self.coordinator_died(logs).await?)
+        Ok(allowed)
     }
 
     /// A coordinator was killed or fenced just now: what it has dispatched but not marked done is dispatched again,
     /// and then worked on and judged again.
     pub(crate) async fn coordinator_died(&mut self, logs: &Logs) -> Result<usize> {
-        let allowed = 2 * logs.undone_effects(&Topic::Worker(None)).await?
-            + logs.undone_effects(&Topic::Planner).await?;
+        let allowed = undone(logs).await?;
         self.allowed += allowed;
         Ok(allowed)
     }
@@ -153,6 +173,8 @@ impl Judge {
             let record = records.first().context("an outcome")?;
             let envelope: Envelope = swarm.logs.codec().decode(record)?;
             let Body::Outcome(outcome) = envelope.body else { bail!("{id}: no outcome") };
+            let is_rejected = outcome.status == OutcomeStatus::Rejected;
+            ensure!(is_rejected == self.rejected.contains(&id), "{id}: {:?}", outcome.status);
             outcomes.insert(id, outcome);
         }
         let figures = Figures {
@@ -181,17 +203,17 @@ impl Judge {
 }
 
 impl Found {
-    /// All intents have succeeded, with nothing left out.
+    /// All intents but those that are to be rejected have succeeded, with nothing left out.
     pub(crate) fn all_succeeded(self) -> Result<Figures> {
         self.all_succeeded_but(&[])
     }
 
-    /// All intents have succeeded, with nothing left out but what is named so among `degraded`.
+    /// All intents but those that are to be rejected have succeeded, with nothing left out but what is named so among `degraded`.
     pub(crate) fn all_succeeded_but(self, known: &[&str]) -> Result<Figures> {
         for (id, outcome) in &self.outcomes {
             let whole = outcome.degraded.iter().all(|note| known.contains(&note.as_str()));
             ensure!(
-                outcome.status == OutcomeStatus::Succeeded && whole,
+                matches!(outcome.status, OutcomeStatus::Succeeded | OutcomeStatus::Rejected) && whole,
                 "{id}: {:?}, {}, degraded {:?}",
                 outcome.status,
                 outcome.reason,
@@ -244,6 +266,22 @@ fn abouts(logs: &Logs, records: &[starling_bus::InRecord]) -> Result<BTreeSet<Ab
         }
     }
     Ok(abouts)
+}
+
+/// Calls that may be repeated if every process loses its partitions.
+async fn may_be_lost(logs: &Logs) -> Result<usize> {
+    let mut allowed = 2 * logs.uncommitted(&Topic::Worker(None), "worker").await?.len()
+        + logs.uncommitted(&Topic::Critic, "critic").await?.len();
+    for (goal, _) in abouts(logs, &logs.uncommitted(&Topic::Planner, "planner").await?)? {
+        allowed += 1 + 2 * planned(logs, &goal).await?;
+    }
+    Ok(allowed + undone(logs).await?)
+}
+
+/// Calls that follow from what coordinators have not marked done: of a worker and of its critic, or of a planner.
+async fn undone(logs: &Logs) -> Result<usize> {
+    let tasks = logs.undone_effects(&Topic::Worker(None)).await?;
+    Ok(2 * tasks + logs.undone_effects(&Topic::Planner).await?)
 }
 
 /// Tasks that planners have told of for the intent with that goal.

@@ -15,7 +15,7 @@ mod versions;
 pub use broker::OwnBroker;
 pub use logs::Logs;
 pub use model::{Called, Calls, Plan, Scripted};
-pub use operator::{configure_topic, delete_topic};
+pub use operator::{configure_topic, delete_topic, forget_group};
 pub use process::Proc;
 pub use proxy::{Api, Frames, Hold, Proxy, Way};
 pub use secure::{Proof, SecureBroker};

@@ -1,4 +1,4 @@
-//! What an operator does to topics that the services' own bus cannot: two requests of Kafka's protocol.
+//! What an operator does to topics and groups that the services' own bus cannot: a few requests of Kafka's protocol.
 
 use anyhow::{Context as _, Result, ensure};
 use std::time::Duration;
@@ -9,6 +9,7 @@ use tokio::{
 };
 
 const DELETE_TOPICS: i16 = 20;
+const DELETE_GROUPS: i16 = 42;
 const INCREMENTAL_ALTER_CONFIGS: i16 = 44;
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -48,6 +49,22 @@ pub async fn configure_topic(broker: &str, topic: &str, setting: &str, value: &s
     let error = answer.get(4 + 4..).and_then(|rest| rest.first_chunk::<2>());
     let error = i16::from_be_bytes(*error.context("an answer that is too short")?);
     ensure!(error == 0, "{setting} of {topic}: Kafka's error {error}");
+    Ok(())
+}
+
+/// Forgets what a group has committed, which must have no members.
+///
+/// # Errors
+/// The broker does not answer, or refuses.
+pub async fn forget_group(broker: &str, group: &str) -> Result<()> {
+    let mut body = Vec::new();
+    body.extend(1_i32.to_be_bytes()); // groups
+    string(&mut body, group);
+    let answer = ask(broker, DELETE_GROUPS, 0, &body).await?;
+    // Throttle time, number of groups, name, error.
+    let error = answer.get(4 + 4 + 2 + group.len()..).and_then(|rest| rest.first_chunk::<2>());
+    let error = i16::from_be_bytes(*error.context("an answer that is too short")?);
+    ensure!(error == 0, "forgetting {group}: Kafka's error {error}");
     Ok(())
 }
 

@@ -7,8 +7,9 @@ use crate::{
 };
 use anyhow::{Result, ensure};
 use starling_e2e::{Api, Frames, Logs, Plan, Proxy, Scripted, Swarm, SwarmOptions, eventually};
-use starling_llm::Purpose;
+use starling_llm::{Purpose, mock::MockAction};
 use starling_protocol::{Topic, state::StateRecord};
+use std::time::Duration;
 
 /// A decision is in the log, and what follows from it is not sent.
 pub(super) async fn between_append_and_effects(world: World) -> Result<Figures> {
@@ -51,7 +52,7 @@ pub(super) async fn in_mid_replay(world: World) -> Result<Figures> {
     let (model, mut swarm) = half_done(&world, &[]).await?;
     let mut judge = Judge::new(&model);
     judge.publish(&swarm, "in mid-replay").await?;
-    half_judged(&swarm, &model).await;
+    half_judged(&swarm, &model, 1).await;
 
     let proxy = Proxy::before(&shared_brokers()?).await?;
     // Little is fetched at a time, and only the first of it arrives.
@@ -83,12 +84,15 @@ pub(super) async fn in_mid_replay(world: World) -> Result<Figures> {
 
 /// A coordinator that has written a part of a snapshot is killed; the part counts for nothing.
 pub(super) async fn in_mid_snapshot(world: World) -> Result<Figures> {
+    const INTENTS: usize = 2;
     // Small records, so that a snapshot takes several.
     let (model, mut swarm) =
-        half_done(&world, &["statelog.max_record=16KiB", "statelog.snapshot_every=1000000"]).await?;
+        half_done(&world, &["statelog.max_record=32KiB", "statelog.snapshot_every=1000000"]).await?;
     let mut judge = Judge::new(&model);
-    judge.publish(&swarm, "in mid-snapshot").await?;
-    half_judged(&swarm, &model).await;
+    for n in 0..INTENTS {
+        judge.publish(&swarm, &format!("in mid-snapshot {n}")).await?;
+    }
+    half_judged(&swarm, &model, INTENTS).await;
 
     let proxy = Proxy::before(&shared_brokers()?).await?;
     swarm.also_set("statelog.snapshot_every=1");
@@ -127,17 +131,26 @@ const TASKS: usize = 60;
 /// A swarm whose model holds the second half of the tasks.
 async fn half_done(world: &World, settings: &[&str]) -> Result<(Scripted, Swarm)> {
     let is_late = |title: &str| number(title).is_some_and(|n| n >= TASKS / 2);
-    let model = Scripted::new(Plan::independent(TASKS))
+    let plan = Plan::independent(TASKS);
+    let pieces = plan.pieces();
+    // Plans come task by task, so that no decision is large.
+    let model = Scripted::new(plan)
+        .but(move |call| {
+            let delays = std::iter::repeat(Duration::from_millis(5));
+            let chunks = || delays.zip(pieces.clone()).collect();
+            (call.purpose == Purpose::Plan).then(|| MockAction::Stream { chunks: chunks() })
+        })
         .holding(move |call| call.purpose == Purpose::Work && call.section("Task").is_some_and(is_late));
-    let options = world.options(&model, 2).one_planner_at_a_time().set("processor.slots.worker=64");
+    let options = world.options(&model, 2).one_planner_at_a_time().set("processor.slots.worker=128");
     let options = settings.iter().fold(options, |options, setting| options.set(setting));
     Ok((model, Swarm::start(options).await?))
 }
 
-async fn half_judged(swarm: &Swarm, model: &Scripted) {
+async fn half_judged(swarm: &Swarm, model: &Scripted, intents: usize) {
+    let half = intents * TASKS / 2;
     eventually("half of the tasks are judged, the others are held", SOON, || {
-        swarm.model.stats().open_by_purpose.work == TASKS as u64 / 2
-            && model.calls.of(Purpose::Judge).len() == TASKS / 2
+        swarm.model.stats().open_by_purpose.work == half as u64
+            && model.calls.of(Purpose::Judge).len() == half
     })
     .await;
 }

@@ -1,6 +1,6 @@
 //! What is said twice, too late or in the wrong order.
 
-use super::{SOON, put, until};
+use super::{SOON, until};
 use crate::{
     judge::{Judge, id_of},
     row::{Figures, World},
@@ -9,12 +9,17 @@ use anyhow::{Context as _, Result, ensure};
 use starling_bus::OutRecord;
 use starling_e2e::{Plan, Scripted, Swarm, eventually};
 use starling_llm::Purpose;
-use starling_protocol::{Body, Envelope, EnvelopeId, Intent, OutcomeStatus, Role, Tag, Timestamp, Topic};
+use starling_protocol::{OutcomeStatus, Topic};
+use std::time::Duration;
+use tokio::time::sleep;
 
-/// The same id again: while its intent runs, when it has ended, and so late that nobody could know any more.
+/// The same id again: while its intent runs, and when it has ended. And one that comes to be read so late that nobody
+/// could know any more whether it has run.
 pub(super) async fn duplicate_ids(world: World) -> Result<Figures> {
+    const HORIZON: Duration = Duration::from_secs(20);
     let model = Scripted::new(Plan::independent(4)).holding(|call| call.purpose == Purpose::Work);
-    let swarm = Swarm::start(world.options(&model, 1).set("coordinator.dedup_horizon=1h")).await?;
+    let options = world.options(&model, 1).set(&format!("coordinator.dedup_horizon={}s", HORIZON.as_secs()));
+    let mut swarm = Swarm::start(options).await?;
     let mut judge = Judge::new(&model);
     let id = judge.publish(&swarm, "said twice").await?;
     eventually("it runs", SOON, || swarm.model.stats().open_by_purpose.work == 4).await;
@@ -28,10 +33,12 @@ pub(super) async fn duplicate_ids(world: World) -> Result<Figures> {
         swarm.submit(id.as_str(), "said twice").await?;
     }
     judge.settle(&swarm, SOON).await?;
-    // Created before the horizon: it may have run, and been forgotten.
-    let hours = |hours: i64| starling_runtime::Clock::system().now().0 - hours * 3_600_000;
-    put(&swarm, &Topic::Intents, 0, &swarm.logs.codec().encode(&intent("said long ago", hours(2)))?).await?;
+    swarm.planners.remove(0).kill()?;
+    swarm.submit("said-long-ago", "said long ago").await?;
     judge.bury(1);
+    sleep(HORIZON + Duration::from_secs(1)).await; // the fault itself
+    let planner = swarm.spawn("starling-planner")?;
+    swarm.planners.push(planner);
     until("what is too old is a dead letter", SOON, || async {
         Ok(swarm.logs.topic(&Topic::Dlq).await?.len() == 1)
     })
@@ -39,20 +46,6 @@ pub(super) async fn duplicate_ids(world: World) -> Result<Figures> {
     let found = judge.conclude(&swarm, SOON).await?;
     ensure!(model.calls.of(Purpose::Plan).len() == 1, "it was planned once");
     found.all_succeeded()
-}
-
-fn intent(id: &str, created_at: i64) -> Envelope {
-    let intent_id = id_of(id);
-    Envelope {
-        id: EnvelopeId::derive("intent", &[intent_id.as_str()]),
-        intent_id,
-        tag: Tag::role(Role::Intake),
-        hop: 0,
-        created_at: Timestamp(created_at),
-        deadline: Timestamp::MAX,
-        tenant: "test".to_owned(),
-        body: Body::Intent(Intent { goal: id.to_owned(), strategy: "llm".to_owned(), ..Intent::default() }),
-    }
 }
 
 /// Results, verdicts and fragments of plans are said again, backwards: while the intent runs and after its end.

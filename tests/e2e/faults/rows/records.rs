@@ -7,7 +7,9 @@ use crate::{
 };
 use anyhow::{Context as _, Result, ensure};
 use starling_bus::PartitionId;
-use starling_e2e::{Plan, Proc, Scripted, Swarm, SwarmOptions, configure_topic, delete_topic, eventually};
+use starling_e2e::{
+    Plan, Proc, Scripted, Swarm, SwarmOptions, configure_topic, delete_topic, eventually, forget_group,
+};
 use starling_llm::{Purpose, mock::MockAction};
 use starling_protocol::{
     Body, CallReport, Envelope, EnvelopeId, IntentId, Judgement, OutcomeStatus, RecordRef, Role, Scored, Tag,
@@ -44,9 +46,9 @@ pub(super) async fn poison(world: World) -> Result<Figures> {
             judge.bury(1);
         }
     }
-    // The input topic answers what may have been meant as an intent; only bytes that are no text are dead letters.
+    // In the input topic an empty value is an empty wish, which is only rejected.
     for bytes in &poison[1..] {
-        put(&swarm, &Topic::Intents, 0, bytes).await?;
+        judge.reject(swarm.publish(bytes, &[]).await?); // whoever sent it may hear of it
         judge.bury(1);
     }
     judge.publish(&swarm, "after the poison").await?;
@@ -122,20 +124,12 @@ pub(super) async fn topic_recreated(world: World) -> Result<Figures> {
     ensure!(code == Some(0), "topics create: {}", create.last_lines());
     model.stop_holding();
     swarm.model.release();
-    // Whoever reads it may find that it is not what it was, and end for that. It is started again, as by an orchestrator.
-    let mut worker = swarm.workers.remove(0);
-    let supervised = async {
-        loop {
-            if worker.ended()?.is_some() {
-                println!("the worker has ended: {}", worker.last_lines());
-                worker = swarm.spawn("starling-worker")?;
-            }
-            if judge.settle(&swarm, std::time::Duration::from_secs(1)).await.is_ok() {
-                return Ok::<_, anyhow::Error>(());
-            }
-        }
-    };
-    tokio::time::timeout(2 * SOON, supervised).await.context("the intent does not end")??;
+    // The worker finds that what it is to read next is not there, skips nothing in silence, and ends. A person resets
+    // the offset.
+    ends_loudly(&mut swarm.workers.remove(0), "reset the group's offset by hand").await?;
+    forget_group(&broker, &swarm.names.group("worker")).await?;
+    let worker = swarm.spawn("starling-worker")?;
+    swarm.workers.push(worker);
     judge.conclude(&swarm, SOON).await?.all_succeeded()
 }
 
