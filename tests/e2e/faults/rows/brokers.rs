@@ -24,9 +24,10 @@ const CUT: Duration = Duration::from_secs(60);
 /// The only broker is killed in the middle of the work, and comes back with what it had.
 pub(super) async fn killed(world: World) -> Result<Figures> {
     let broker = OwnBroker::start().await?;
-    outage(world, &broker.address, async |_| {
+    outage(world, &broker.address, async |proxy| {
         broker.signal("KILL")?;
         until("the broker is gone", SOON, || async { Ok(!broker.runs()) }).await?;
+        cut_off(proxy);
         broker.start_again().await
     })
     .await
@@ -77,8 +78,7 @@ async fn outage(
     eventually("work goes on", SOON, || model.calls.of(Purpose::Judge).len() >= 10).await;
     fault(&proxy).await?;
     // The books are closed while nobody can commit.
-    proxy.cut(Way::ToBroker);
-    proxy.cut(Way::FromBroker);
+    cut_off(&proxy);
     judge.all_lost(&swarm.logs).await?;
     proxy.mend();
     alive(&mut swarm)?;
@@ -92,8 +92,12 @@ async fn outage(
 pub(super) async fn one_of_three_killed(world: World) -> Result<Figures> {
     const INTENTS: usize = 3;
     let broker = OwnBroker::start_with(&["--brokers", "3"]).await?;
-    let model = slow_model(30);
-    let options = SwarmOptions { brokers: Some(broker.address.clone()), ..world.options(&model, 3) };
+    let (model, proxy) = (slow_model(30), Proxy::before(&broker.address).await?);
+    let options = SwarmOptions {
+        brokers: Some(broker.address.clone()),
+        through: Some(proxy.address().to_owned()),
+        ..world.options(&model, 3)
+    };
     let mut swarm = Swarm::start(options.set("topics.min_insync_replicas=2")).await?;
     let mut judge = Judge::new(&model);
     for n in 0..INTENTS {
@@ -103,8 +107,11 @@ pub(super) async fn one_of_three_killed(world: World) -> Result<Figures> {
     let victim = rand::random_range(1..=3);
     println!("broker {victim} is killed");
     broker.signal_one(victim, "KILL")?;
-    // Leaders and the groups' coordinators move; what that makes members lose may be done again.
+    // Leaders and the groups' coordinators move; what that makes members lose may be done again. The books are closed
+    // while nobody can commit.
+    cut_off(&proxy);
     judge.all_lost(&swarm.logs).await?;
+    proxy.mend();
     judge.publish(&swarm, "after the broker was killed").await?;
     let found = judge.conclude(&swarm, 2 * SOON).await?;
     alive(&mut swarm)?;
@@ -115,10 +122,11 @@ pub(super) async fn one_of_three_killed(world: World) -> Result<Figures> {
 pub(super) async fn disk_full(world: World) -> Result<Figures> {
     let disk = SmallDisk::mount()?;
     let broker = OwnBroker::start_in(&disk.folder.join("broker")).await?;
-    outage(world, &broker.address, async |_| {
+    outage(world, &broker.address, async |proxy| {
         disk.fill()?;
         // Whoever works goes on writing, until there is no room for it.
         until("the broker has ended", SOON, || async { Ok(!broker.runs()) }).await?;
+        cut_off(proxy);
         disk.make_room()?;
         broker.start_again().await
     })
@@ -180,6 +188,11 @@ fn slow_model(tasks: usize) -> Scripted {
         (call.purpose == Purpose::Work)
             .then(|| MockAction::reply_after(Duration::from_millis(400), work_reply(call)))
     })
+}
+
+fn cut_off(proxy: &Proxy) {
+    proxy.cut(Way::ToBroker);
+    proxy.cut(Way::FromBroker);
 }
 
 /// No process has ended by itself.

@@ -145,7 +145,7 @@ pub(super) async fn producer_queue_full(world: World) -> Result<Figures> {
     let model = Scripted::new(Plan::independent(100));
     let options = SwarmOptions { planners: 0, ..world.options(&model, 2).set("processor.slots.worker=64") };
     let mut swarm = Swarm::start(options).await?;
-    let narrow = ("STARLING__KAFKA__PROPERTIES__QUEUE_BUFFERING_MAX_MESSAGES".to_owned(), "2".to_owned());
+    let narrow = ("STARLING__KAFKA__PROPERTIES__QUEUE_BUFFERING_MAX_MESSAGES".to_owned(), "16".to_owned());
     let planner = swarm.spawn_with("starling-planner", &[narrow])?;
     swarm.planners.push(planner);
     swarm.ready().await?;
