@@ -24,9 +24,10 @@ pub(super) async fn longer_than_max_poll_interval(world: World) -> Result<Figure
             .then(|| MockAction::reply_after(Duration::from_secs(15), work_reply(call)))
     });
     let mut swarm = Swarm::start(SwarmOptions { workers: 0, ..world.options(&model, 0) }).await?;
+    let property = |name: &str| (format!("STARLING__KAFKA__PROPERTIES__{name}"), "6000".to_owned());
     for _ in 0..2 {
-        let short = ("STARLING__KAFKA__PROPERTIES__MAX_POLL_INTERVAL_MS".to_owned(), "6000".to_owned());
-        let worker = swarm.spawn_with("starling-worker", &[short])?;
+        let short = [property("MAX_POLL_INTERVAL_MS"), property("SESSION_TIMEOUT_MS")]; // the client wants both
+        let worker = swarm.spawn_with("starling-worker", &short)?;
         swarm.workers.push(worker);
     }
     swarm.ready().await?;
