@@ -109,7 +109,7 @@ pub(super) async fn rebalance_storm(world: World) -> Result<Figures> {
 
 /// A swarm of so many workers, whose calls take so long.
 async fn crowd(world: &World, workers: usize, call_takes: Duration) -> Result<(Scripted, Swarm)> {
-    let model = Scripted::new(Plan::independent(40)).but(|call| {
+    let model = Scripted::new(Plan::independent(40)).but(move |call| {
         (call.purpose == Purpose::Work).then(|| MockAction::reply_after(call_takes, work_reply(call)))
     });
     let options = SwarmOptions { critics: 1, ..world.options(&model, workers) };

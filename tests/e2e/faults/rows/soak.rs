@@ -16,7 +16,9 @@ use tokio::time::sleep;
 
 /// Time between two faults, and between two intents.
 const FAULT_EVERY: Duration = Duration::from_secs(15);
-const INTENT_EVERY: Duration = Duration::from_secs(3);
+const INTENT_EVERY: Duration = Duration::from_secs(1);
+/// How long a call takes: so long that there are always some open.
+const CALL: Duration = Duration::from_millis(1500);
 /// Longer than a session.
 const AWAY: Duration = Duration::from_secs(9);
 /// Memory at the end, as a multiple of what it was after the first tenth: caches and tables of ended intents may still
@@ -26,10 +28,8 @@ const GROWTH: f64 = 1.5;
 /// Processes are killed, stopped and cut off at random, while intents come all the time. Three that are spared show
 /// that memory stays flat.
 pub(super) async fn soak(world: World) -> Result<Figures> {
-    let model = Scripted::new(Plan::independent(20)).but(|call| {
-        (call.purpose == Purpose::Work)
-            .then(|| MockAction::reply_after(Duration::from_millis(300), work_reply(call)))
-    });
+    let model = Scripted::new(Plan::independent(20))
+        .but(|call| (call.purpose == Purpose::Work).then(|| MockAction::reply_after(CALL, work_reply(call))));
     let mut swarm = Swarm::start(world.options(&model, 4)).await?;
     // One worker that is cut off now and then, and that nothing else happens to.
     let proxy = Proxy::before(&shared_brokers()?).await?;
