@@ -3,13 +3,19 @@
 
 CARGO ?= cargo
 
-.PHONY: test build lint fmt bench release image sim mutants
+.PHONY: test faults build lint fmt bench release image sim mutants
 
 test: build
 	scripts/with-registry scripts/with-kafka $(CARGO) test --workspace --locked --no-fail-fast
 
 build:
 	$(CARGO) build --workspace --bins --locked
+
+# All faults, 10 times each; docs/faults.md tells what ROWS, TIMES, WORKERS and SOAK_MINUTES can be.
+faults: release
+	STARLING_FAULTS_ROWS="$(or $(ROWS),all)" STARLING_FAULTS_TIMES="$(or $(TIMES),10)" \
+		STARLING_FAULTS_WORKERS="$(WORKERS)" STARLING_FAULTS_SOAK_MINUTES="$(SOAK_MINUTES)" \
+		scripts/with-kafka $(CARGO) test --release --locked -p starling-e2e --test faults
 
 lint:
 	$(CARGO) fmt --all --check

@@ -33,6 +33,11 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A node on a bus of its own. `overrides` are settings, such as `("topics.partitions.worker", "2")`.
 pub async fn memory_node(overrides: &[(&str, &str)]) -> Node {
+    memory_node_and_bus(overrides).await.0
+}
+
+/// The same with its bus, for tests in which that misbehaves.
+pub async fn memory_node_and_bus(overrides: &[(&str, &str)]) -> (Node, Arc<MemoryBus>) {
     let overrides = overrides.iter().map(|(path, value)| ((*path).to_owned(), (*value).to_owned()));
     let sources = Sources { overrides: overrides.collect(), ..Sources::default() };
     let settings = Settings::load(&sources).expect("good settings");
@@ -46,7 +51,8 @@ pub async fn memory_node(overrides: &[(&str, &str)]) -> Node {
         shutdown: CancellationToken::new(),
         codec: Codec::default(),
     };
-    Node::connect(Arc::new(settings), bus, parts).await.expect("a node")
+    let node = Node::connect(Arc::new(settings), bus.clone(), parts).await.expect("a node");
+    (node, bus)
 }
 
 /// Runs `handler` on the inbox `topic` until the node is shut down.

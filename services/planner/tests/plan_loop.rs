@@ -2,18 +2,24 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use starling_agents::AgentCatalogue;
+use starling_bus::{Bus as _, MemoryBus, PartitionId, SendFault};
 use starling_llm::{Model, ModelErrorKind};
 use starling_planner::{INVALID_PLAN, PlanHandler, PlanOptions};
 use starling_protocol::{
-    Body, Cancel, Input, Intent, PlanFragment, PlanRequest, RecordRef, Role, Tag, Topic,
+    Body, Cancel, Input, Intent, PlanFragment, PlanRequest, RecordRef, Role, Tag, Topic, topic::partition_of,
 };
 use starling_runtime::{Node, Outbox, telemetry::Spans};
-use starling_service::testing::{Answer, Ear, ScriptedModel, envelope, memory_node, publish, serve};
+use starling_service::testing::{Answer, Ear, ScriptedModel, envelope, memory_node_and_bus, publish, serve};
 use std::{sync::Arc, time::Duration};
 use tokio::sync::mpsc;
 
 async fn plan_loop(model: Arc<dyn Model>) -> (Node, Ear) {
-    let node = memory_node(&[]).await;
+    let (node, ear, _) = plan_loop_and_bus(model).await;
+    (node, ear)
+}
+
+async fn plan_loop_and_bus(model: Arc<dyn Model>) -> (Node, Ear, Arc<MemoryBus>) {
+    let (node, bus) = memory_node_and_bus(&[]).await;
     let catalogue = Arc::new(AgentCatalogue::load(None).unwrap());
     let handler = PlanHandler::new(
         model,
@@ -25,7 +31,7 @@ async fn plan_loop(model: Arc<dyn Model>) -> (Node, Ear) {
     );
     serve(&node, Topic::Planner, Arc::new(handler));
     let ear = Ear::on(&node, &Topic::Coordinator).await;
-    (node, ear)
+    (node, ear, bus)
 }
 
 fn request(max_tasks: i32, strategy: &str, intent_ref: Option<RecordRef>) -> Body {
@@ -82,6 +88,29 @@ async fn tasks_are_sent_while_the_model_still_speaks() {
     let last = fragment(&ear).await;
     let end = last.end.as_ref().unwrap();
     assert_eq!((last.seq, &end.failure, end.report.calls), (2, &None, 1));
+    node.shutdown.cancel();
+}
+
+#[tokio::test]
+async fn fragments_keep_their_order_though_one_has_to_be_sent_again() {
+    let (say, pieces) = mpsc::unbounded_channel();
+    let mut pieces = Some(pieces);
+    let model = ScriptedModel::new(move |_| Answer::Stream(pieces.take().unwrap()));
+    let (node, ear, bus) = plan_loop_and_bus(model).await;
+    let inbox = node.router.name(&Topic::Coordinator).unwrap();
+    let at = PartitionId::new(&*inbox, partition_of("i", bus.partitions(&inbox).await.unwrap()));
+    bus.faults().on_send(&at, SendFault::NotSent);
+    ask(&node, "i", request(100, "llm", None)).await;
+    say.send(FIRST.to_owned()).unwrap();
+    let resent = || node.metrics.encode().lines().any(|line| line.starts_with("starling_resent_total{"));
+    while !resent() {
+        tokio::task::yield_now().await; // until the first fragment has failed once
+    }
+    say.send("]}".to_owned()).unwrap();
+    drop(say);
+    let (first, last) = (fragment(&ear).await, fragment(&ear).await);
+    assert_eq!((first.seq, keys(&first)), (0, vec!["a"]));
+    assert_eq!((last.seq, last.end.is_some()), (1, true));
     node.shutdown.cancel();
 }
 

@@ -6,7 +6,7 @@ use starling_agents::{
     Agent, AgentCatalogue, AgentPurpose, EarlierAttempt, PromptBudget, SynthesisPrompt, WorkPrompt,
     synthesis_messages, work_messages,
 };
-use starling_llm::{ChatRequest, Format, Message, Model};
+use starling_llm::{ChatRequest, Format, Message, Model, ModelErrorKind};
 use starling_protocol::{
     Body, CallReport, Envelope, EnvelopeId, Failure, RecordRef, Role, Tag, Task, TaskKind, TaskResult,
 };
@@ -97,7 +97,12 @@ impl WorkHandler {
                 (Err(failure), reply.report)
             }
             Ok(reply) => (Ok(reply.text), reply.report),
-            Err(error) => (Err(error.to_failure()), error.report),
+            Err(error) => {
+                let mut failure = error.to_failure();
+                // It was the deadline of this attempt. Whether there is time for another, the coordinator knows.
+                failure.retryable |= error.kind == ModelErrorKind::Deadline;
+                (Err(failure), error.report)
+            }
         };
         if let Err(failure) = &done.0 {
             span.fail(&failure.message);

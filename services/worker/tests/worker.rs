@@ -142,15 +142,24 @@ async fn a_good_result_goes_where_the_task_says_with_all_it_was_built_on() {
 
 #[tokio::test]
 async fn failures_go_to_the_coordinator_with_their_code() {
-    let model = ScriptedModel::new(|request| match request.messages[1].text.contains("too long") {
-        true => Answer::Say("x".repeat(2_000)),
-        false => Answer::Fail(ModelErrorKind::RateLimited),
+    let model = ScriptedModel::new(|request| match &request.messages[1].text {
+        text if text.contains("too long") => Answer::Say("x".repeat(2_000)),
+        text if text.contains("too late") => Answer::Fail(ModelErrorKind::Deadline),
+        _ => Answer::Fail(ModelErrorKind::RateLimited),
     });
     let stage = stage(model.clone()).await;
 
     give(&stage, task()).await;
     let failure = result(&stage.coordinator).await.failure.unwrap();
     assert_eq!((failure.code.as_str(), failure.retryable), ("rate_limited", true));
+
+    give(&stage, Task { instruction: "too late".into(), ..task() }).await;
+    let failure = result(&stage.coordinator).await.failure.unwrap();
+    assert_eq!(
+        (failure.code.as_str(), failure.retryable),
+        ("deadline", true),
+        "it was the attempt's deadline"
+    );
 
     give(&stage, Task { instruction: "too long".into(), ..task() }).await;
     let failed = result(&stage.coordinator).await;
@@ -177,7 +186,7 @@ async fn failures_go_to_the_coordinator_with_their_code() {
         let failure = result(&stage.coordinator).await.failure.unwrap();
         assert_eq!((failure.code.as_str(), failure.retryable), ("record_gone", false));
     }
-    assert_eq!(model.asked().len(), 2, "no model was asked without its material");
+    assert_eq!(model.asked().len(), 3, "no model was asked without its material");
     stage.node.shutdown.cancel();
 }
 

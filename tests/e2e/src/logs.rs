@@ -6,7 +6,11 @@ use starling_protocol::{
     Body, Codec, Envelope, IntentId, Outcome, Topic, TopicNames, fleet::FleetBeat, state::StateRecord,
     topic::partition_of,
 };
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 /// How long reading what is there may take.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -32,6 +36,28 @@ impl Logs {
         Self { codec, ..self }
     }
 
+    pub(crate) fn bus(&self) -> &dyn Bus {
+        self.bus.as_ref()
+    }
+
+    pub(crate) fn names(&self) -> &TopicNames {
+        &self.names
+    }
+
+    /// Reads what is written without a registry.
+    #[must_use]
+    pub fn codec(&self) -> &Codec {
+        &self.codec
+    }
+
+    /// Number of partitions of a topic.
+    ///
+    /// # Errors
+    /// The broker does not tell.
+    pub async fn partitions(&self, topic: &Topic) -> Result<i32> {
+        Ok(self.bus.partitions(&self.names.name(topic)).await?)
+    }
+
     /// One partition of a topic.
     #[must_use]
     pub fn partition(&self, topic: &Topic, partition: i32) -> PartitionId {
@@ -43,42 +69,58 @@ impl Logs {
     /// # Errors
     /// It cannot be read.
     pub async fn records(&self, at: &PartitionId) -> Result<Vec<InRecord>> {
-        let read = async {
-            let marks = self.bus.watermarks(at).await?;
-            let mut records = Vec::new();
-            if marks.low == marks.high {
-                return Ok(records);
-            }
-            let reader = self.bus.reader().await?;
-            reader.add(at.clone(), StartAt::Offset(marks.low)).await?;
-            loop {
-                match reader.next().await {
-                    ReaderEvent::Record(record) => {
-                        let is_last = record.offset + 1 >= marks.high;
-                        records.push(record);
-                        if is_last {
-                            return Ok(records);
-                        }
-                    }
-                    ReaderEvent::End { next_offset, .. } if next_offset >= marks.high => return Ok(records),
-                    ReaderEvent::End { .. } | ReaderEvent::Trouble(_) => {}
-                    ReaderEvent::OutOfRange { offset, .. } => bail!("{at} has no record at {offset}"),
-                }
-            }
-        };
-        tokio::time::timeout(PATIENCE, read).await.with_context(|| format!("reading {at}"))?
+        self.records_of(std::slice::from_ref(at)).await
     }
 
-    /// All records that lie in a topic now.
+    /// All records that lie in a topic now, in their order within each partition.
     ///
     /// # Errors
     /// It cannot be read.
     pub async fn topic(&self, topic: &Topic) -> Result<Vec<InRecord>> {
-        let mut records = Vec::new();
-        for partition in 0..self.bus.partitions(&self.names.name(topic)).await? {
-            records.extend(self.records(&self.partition(topic, partition)).await?);
-        }
-        Ok(records)
+        let partitions = 0..self.partitions(topic).await?;
+        let partitions: Vec<_> = partitions.map(|number| self.partition(topic, number)).collect();
+        self.records_of(&partitions).await
+    }
+
+    /// All records that lie now in partitions of one topic.
+    pub(crate) async fn records_of(&self, partitions: &[PartitionId]) -> Result<Vec<InRecord>> {
+        let read = async {
+            let mut records = Vec::new();
+            let marks = self.bus.inspector().watermarks(partitions).await?;
+            let mut ends = BTreeMap::new();
+            for (at, marks) in partitions.iter().zip(marks) {
+                let marks = marks.with_context(|| format!("{at} does not tell where it ends"))?;
+                if marks.low < marks.high {
+                    ends.insert(at.clone(), marks);
+                }
+            }
+            if ends.is_empty() {
+                return Ok(records);
+            }
+            let reader = self.bus.reader().await?;
+            for (at, marks) in &ends {
+                reader.add(at.clone(), StartAt::Offset(marks.low)).await?;
+            }
+            while !ends.is_empty() {
+                match reader.next().await {
+                    ReaderEvent::Record(record) => {
+                        let Some(end) = ends.get(&record.at) else { continue }; // came later
+                        if record.offset + 1 >= end.high {
+                            ends.remove(&record.at);
+                        }
+                        records.push(record);
+                    }
+                    ReaderEvent::End { at, next_offset } => {
+                        ends.retain(|of, end| *of != at || next_offset < end.high);
+                    }
+                    ReaderEvent::Trouble(_) => {}
+                    ReaderEvent::OutOfRange { at, offset } => bail!("{at} has no record at {offset}"),
+                }
+            }
+            Ok(records)
+        };
+        let what = || partitions.first().map_or_else(String::new, |at| format!("reading {at} and so on"));
+        tokio::time::timeout(PATIENCE, read).await.with_context(what)?
     }
 
     /// All envelopes of an intent that lie in a topic now.

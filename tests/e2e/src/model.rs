@@ -24,6 +24,8 @@ pub struct Called {
     pub at: Instant,
     /// What for.
     pub purpose: Purpose,
+    /// The goal of the intent.
+    pub goal: String,
     /// The title of the task, for calls that are about one.
     pub title: String,
     /// The last user message.
@@ -42,6 +44,7 @@ impl Calls {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Called {
             at: Instant::now(),
             purpose: call.purpose,
+            goal: call.section("Goal").unwrap_or_default().to_owned(),
             title: call.section("Task").unwrap_or_default().to_owned(),
             prompt: call.prompt.clone(),
             model: model.to_owned(),
@@ -61,6 +64,12 @@ impl Calls {
         let mut calls = self.of(purpose);
         calls.retain(|call| call.title == title);
         calls
+    }
+
+    /// All calls, in their order.
+    #[must_use]
+    pub fn all(&self) -> Vec<Called> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// How many calls asked for what another one had asked before.

@@ -105,7 +105,7 @@ impl Drop for SecureBroker {
 }
 
 /// Runs a script of the project; gives what it prints.
-fn script(name: &str, words: &[&str]) -> Result<String> {
+pub(crate) fn script(name: &str, words: &[&str]) -> Result<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts").join(name);
     let output = Command::new(&path).args(words).output().with_context(|| path.display().to_string())?;
     ensure!(output.status.success(), "{name} {words:?}: {}", String::from_utf8_lossy(&output.stderr));

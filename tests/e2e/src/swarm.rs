@@ -1,6 +1,6 @@
 //! An installation of its own for each test: own topics, own services, own model.
 
-use crate::{Logs, Proc, Proof, SecureBroker};
+use crate::{Logs, Proc, Proof, Proxy, SecureBroker};
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use starling::client::{Client, Seen, Submission};
@@ -8,6 +8,7 @@ use starling_bus::{Bus, KafkaBus, KafkaOptions, OutRecord, StartAt};
 use starling_llm::mock::{MockOptions, MockServer};
 use starling_protocol::{Intent, IntentId, Outcome, Topic, TopicNames};
 use std::{
+    path::PathBuf,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -63,6 +64,12 @@ pub struct SwarmOptions {
     pub alone: bool,
     /// A broker of its own, to which planners and workers come with passwords, critics with certificates.
     pub secure: Option<SecureBroker>,
+    /// Addresses of other brokers than those that the tests share.
+    pub brokers: Option<String>,
+    /// Where its processes connect, if not to the brokers themselves: a proxy.
+    pub through: Option<String>,
+    /// A folder, which is there, for what its processes print; otherwise that goes with the swarm.
+    pub keep: Option<PathBuf>,
 }
 
 impl SwarmOptions {
@@ -78,6 +85,9 @@ impl SwarmOptions {
             model,
             alone: false,
             secure: None,
+            brokers: None,
+            through: None,
+            keep: None,
         }
     }
 
@@ -118,7 +128,8 @@ pub struct Swarm {
     pub names: TopicNames,
     env: Vec<(String, String)>,
     args: Vec<String>,
-    dir: TempDir,
+    folder: PathBuf,
+    _dir: TempDir,
     started: usize,
     secure: Option<SecureBroker>,
     _place: SemaphorePermit<'static>,
@@ -141,15 +152,17 @@ impl Swarm {
     pub async fn start(options: SwarmOptions) -> Result<Self> {
         let places = if options.alone { MACHINE_SIZE } else { 1 };
         let place = MACHINE.acquire_many(u32::try_from(places)?).await?;
-        let brokers = match &options.secure {
-            Some(secure) => secure.admin.clone(),
-            None => brokers()?,
+        let brokers = match (&options.secure, options.brokers) {
+            (Some(secure), _) => secure.admin.clone(),
+            (None, Some(own)) => own,
+            (None, None) => brokers()?,
         };
+        let through = options.through.unwrap_or_else(|| brokers.clone());
         let prefix = format!("t{:08x}", rand::random::<u32>());
         let dir = tempfile::tempdir()?;
         let model = MockServer::start(options.model)?;
         let mut env = vec![
-            ("STARLING__KAFKA__BROKERS".to_owned(), brokers.clone()),
+            ("STARLING__KAFKA__BROKERS".to_owned(), through),
             ("STARLING__TOPICS__PREFIX".to_owned(), prefix.clone()),
             ("OPENAI_BASE_URL".to_owned(), model.base_url()),
             ("OPENAI_API_KEY".to_owned(), "test".to_owned()),
@@ -173,7 +186,8 @@ impl Swarm {
             names,
             env,
             args: args.collect(),
-            dir,
+            folder: options.keep.unwrap_or_else(|| dir.path().to_owned()),
+            _dir: dir,
             started: 0,
             secure: options.secure,
             _place: place,
@@ -201,7 +215,10 @@ impl Swarm {
     }
 
     /// Waits until every process says that it is ready, and the fleet knows that every worker has partitions.
-    async fn ready(&mut self) -> Result<()> {
+    ///
+    /// # Errors
+    /// It takes too long.
+    pub async fn ready(&mut self) -> Result<()> {
         let patience = READY + Duration::from_millis(500) * u32::try_from(self.workers.len())?;
         let until = Instant::now() + patience;
         let all = self.planners.iter_mut().chain(&mut self.critics).chain(&mut self.workers);
@@ -232,6 +249,22 @@ impl Swarm {
     /// # Errors
     /// It does not start.
     pub fn spawn(&mut self, binary: &str) -> Result<Proc> {
+        self.spawn_with(binary, &[])
+    }
+
+    /// As [`Swarm::spawn`], for a process that knows the brokers only through this proxy.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn spawn_behind(&mut self, proxy: &Proxy, binary: &str) -> Result<Proc> {
+        self.spawn_with(binary, &[("STARLING__KAFKA__BROKERS".to_owned(), proxy.address().to_owned())])
+    }
+
+    /// As [`Swarm::spawn`], with more in its environment.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn spawn_with(&mut self, binary: &str, more: &[(String, String)]) -> Result<Proc> {
         self.started += 1;
         let name = format!("{binary}-{}", self.started);
         let mut env = self.env.clone();
@@ -242,7 +275,8 @@ impl Swarm {
             let proof = if user == "critic" { Proof::Certificate } else { Proof::Password };
             env.extend(secure.environment(user, proof)?);
         }
-        Proc::start(binary, &name, &self.args, &env, self.dir.path())
+        env.extend(more.iter().cloned()); // the last one counts
+        Proc::start(binary, &name, &self.args, &env, &self.folder)
     }
 
     /// Starts one more process and waits until it is ready. One that gets no partition never is.
@@ -269,7 +303,7 @@ impl Swarm {
         let mut all: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
         all.extend(self.args.iter().cloned());
         let env = [&self.env, more].concat();
-        Proc::start("starling", &name, &all, &env, self.dir.path())
+        Proc::start("starling", &name, &all, &env, &self.folder)
     }
 
     /// Runs the CLI of this installation to its end; gives its exit code, and the process for its output.

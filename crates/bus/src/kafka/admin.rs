@@ -182,9 +182,14 @@ impl Inner {
                 Err(error) => error,
             };
             match code_of(&error) {
-                Some(Code::NotLeaderForPartition | Code::LeaderNotAvailable | Code::OperationTimedOut)
-                    if !left.is_zero() =>
-                {
+                // A broker that has just come back may be behind what the client knows of its leaders.
+                Some(
+                    Code::NotLeaderForPartition
+                    | Code::LeaderNotAvailable
+                    | Code::UnknownLeaderEpoch
+                    | Code::FencedLeaderEpoch
+                    | Code::OperationTimedOut,
+                ) if !left.is_zero() => {
                     while self.metadata.poll(Duration::ZERO).is_some() {} // serves its log
                     // The client must be told to look for the leader anew.
                     let _ = self.metadata.fetch_metadata(Some(&at.topic), left);

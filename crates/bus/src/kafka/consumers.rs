@@ -3,7 +3,7 @@
 use super::{
     access::Access,
     admin::Admin,
-    errors::commit_error,
+    errors::{code_of, commit_error},
     pump,
     shared::{Command, Membership, Probe, PumpConsumer, PumpContext, Shared},
 };
@@ -15,6 +15,7 @@ use async_trait::async_trait;
 use rdkafka::{
     ClientConfig, Offset, TopicPartitionList,
     consumer::{CommitMode, Consumer},
+    error::RDKafkaErrorCode as Code,
 };
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -25,6 +26,9 @@ use tokio::{sync::oneshot, task::spawn_blocking, time::timeout};
 
 /// Records that may wait for [`LogReader::next`].
 const READER_QUEUE: usize = 4096;
+
+/// How long to wait until the group may take commits again.
+const BETWEEN_GENERATIONS: Duration = Duration::from_millis(25);
 
 /// The consumer while it lives; commits borrow it from here.
 type Slot = Arc<Mutex<Option<Arc<PumpConsumer>>>>;
@@ -151,6 +155,7 @@ impl GroupConsumer for KafkaMember {
         self.check_owner(&offsets)?;
         let consumer = self.consumer.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let Some(consumer) = consumer else { return Err(CommitError::Fenced("the member has left".into())) };
+        let deadline = Instant::now() + self.commit_timeout;
         let commit = spawn_blocking(move || {
             let mut list = TopicPartitionList::with_capacity(offsets.len());
             for CommitOffset { at, offset, metadata } in &offsets {
@@ -158,7 +163,19 @@ impl GroupConsumer for KafkaMember {
                 element.set_offset(Offset::Offset(*offset))?;
                 element.set_metadata(metadata);
             }
-            consumer.commit(&list, CommitMode::Sync)
+            loop {
+                match consumer.commit(&list, CommitMode::Sync) {
+                    // For a moment, between two generations, the group takes no commits. One who commits because its
+                    // partitions go has no later chance.
+                    Err(error)
+                        if code_of(&error) == Some(Code::RebalanceInProgress)
+                            && Instant::now() < deadline =>
+                    {
+                        thread::sleep(BETWEEN_GENERATIONS);
+                    }
+                    ended => return ended,
+                }
+            }
         });
         match timeout(self.commit_timeout, commit).await {
             Ok(Ok(result)) => result.map_err(|error| commit_error(&error)),

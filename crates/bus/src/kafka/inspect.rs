@@ -31,6 +31,9 @@ use std::{
 };
 use tokio::task::spawn_blocking;
 
+/// How long leaders are waited for before they are looked for anew: the client does not look again while it waits, and
+/// one that has died does not answer.
+const OFFSETS_TRY: Duration = Duration::from_secs(1);
 /// Groups whose consumers are kept for the next question; an installation has about five.
 const KEPT_GROUPS: usize = 64;
 
@@ -330,14 +333,23 @@ impl Inner {
         let deadline = Instant::now() + self.options.request_timeout;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            let told = clients.metadata.offsets_for_times(asked.clone(), left);
+            let told = clients.metadata.offsets_for_times(asked.clone(), left.min(OFFSETS_TRY));
             let error = match &told {
                 Ok(told) => told.elements().iter().find_map(|element| element.error().err()),
                 Err(error) => Some(error.clone()),
             };
             let Some(error) = error else { return Ok(offsets_in(&told.unwrap_or_default(), partitions)) };
             match (code_of(&error), told) {
-                (Some(Code::LeaderNotAvailable | Code::NotLeaderForPartition), _) if !left.is_zero() => {
+                (
+                    Some(
+                        Code::LeaderNotAvailable
+                        | Code::NotLeaderForPartition
+                        | Code::UnknownLeaderEpoch
+                        | Code::FencedLeaderEpoch
+                        | Code::OperationTimedOut,
+                    ),
+                    _,
+                ) if !left.is_zero() => {
                     // The client must be told to look for the leaders anew.
                     for topic in &topics {
                         let _ = clients.metadata.fetch_metadata(Some(topic), left);

@@ -3,7 +3,7 @@
 use starling_protocol::{
     Body, Envelope, EnvelopeId, PlanEnd, PlanFragment, Role, RunId, Tag, TaskSpec, Timestamp,
 };
-use starling_runtime::Outbox;
+use starling_runtime::{Emission, Outbox};
 
 /// One run of the planner, on its way out.
 pub(super) struct Fragments<'a> {
@@ -17,6 +17,8 @@ pub(super) struct Fragments<'a> {
     tasks: i32,
     waiting: Vec<TaskSpec>,
     waiting_bytes: usize,
+    /// The fragment that was sent last.
+    last: Option<Emission>,
 }
 
 impl<'a> Fragments<'a> {
@@ -38,6 +40,7 @@ impl<'a> Fragments<'a> {
             tasks: 0,
             waiting: Vec::new(),
             waiting_bytes: 0,
+            last: None,
         }
     }
 
@@ -47,10 +50,10 @@ impl<'a> Fragments<'a> {
     }
 
     /// Adds a task to the fragment that is being gathered.
-    pub(super) fn add(&mut self, task: TaskSpec, now: Timestamp) {
+    pub(super) async fn add(&mut self, task: TaskSpec, now: Timestamp) {
         let bytes = task.instruction.len() + task.title.len() + task.key.len();
         if !self.waiting.is_empty() && self.waiting_bytes + bytes > self.max_bytes {
-            self.flush(now);
+            self.flush(now).await;
         }
         self.waiting_bytes += bytes;
         self.waiting.push(task);
@@ -58,18 +61,18 @@ impl<'a> Fragments<'a> {
     }
 
     /// Sends what was gathered.
-    pub(super) fn flush(&mut self, now: Timestamp) {
+    pub(super) async fn flush(&mut self, now: Timestamp) {
         if !self.waiting.is_empty() {
-            self.send(None, now);
+            self.send(None, now).await;
         }
     }
 
     /// Sends what was gathered with the end of the run.
-    pub(super) fn end(mut self, end: PlanEnd, now: Timestamp) {
-        self.send(Some(end), now);
+    pub(super) async fn end(mut self, end: PlanEnd, now: Timestamp) {
+        self.send(Some(end), now).await;
     }
 
-    fn send(&mut self, end: Option<PlanEnd>, now: Timestamp) {
+    async fn send(&mut self, end: Option<PlanEnd>, now: Timestamp) {
         let fragment = PlanFragment {
             plan_attempt: self.plan_attempt,
             run: self.run.clone(),
@@ -79,8 +82,13 @@ impl<'a> Fragments<'a> {
         };
         self.seq = self.seq.saturating_add(1);
         self.waiting_bytes = 0;
-        // The record counts as done only when this is acknowledged; there is nothing to wait for here.
-        drop(self.outbox.emit(fragment_envelope(self.request, fragment, now)));
+        // One after the other: those behind one that has to be sent again would overtake it, and to the coordinator a
+        // gap is a plan of which something is lost. If one cannot be sent at all, the request is handled again.
+        if let Some(last) = self.last.take() {
+            let _ = last.await;
+        }
+        // The record counts as done only when this is acknowledged, too.
+        self.last = Some(self.outbox.emit(fragment_envelope(self.request, fragment, now)));
     }
 }
 

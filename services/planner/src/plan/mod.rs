@@ -93,8 +93,9 @@ impl PlanHandler {
             self.options.max_fragment_bytes,
         );
         if request.strategy == SINGLE {
-            fragments.add(single_task(), self.clock.now());
-            fragments.end(PlanEnd { report: CallReport::default(), failure: None }, self.clock.now());
+            fragments.add(single_task(), self.clock.now()).await;
+            let end = PlanEnd { report: CallReport::default(), failure: None };
+            fragments.end(end, self.clock.now()).await;
             return Ok(());
         }
         let agent = self.catalogue.planner();
@@ -111,7 +112,7 @@ impl PlanHandler {
         if let Some(failure) = &end.failure {
             span.fail(&failure.message);
         }
-        fragments.end(end, self.clock.now());
+        fragments.end(end, self.clock.now()).await;
         Ok(())
     }
 
@@ -192,7 +193,7 @@ impl PlanHandler {
                             }
                             let spec =
                                 task_spec(&task, fragments.ordinal(), &self.catalogue).map_err(invalid)?;
-                            fragments.add(spec, self.clock.now());
+                            fragments.add(spec, self.clock.now()).await;
                         }
                     }
                     Some(Ok(StreamEvent::Done(report))) => {
@@ -211,7 +212,7 @@ impl PlanHandler {
                     None => break,
                 }
             }
-            fragments.flush(self.clock.now());
+            fragments.flush(self.clock.now()).await;
         }
     }
 }

@@ -1,0 +1,121 @@
+//! Processes that stand still until their group has forgotten them, and then go on.
+
+use super::{SOON, members, shared_brokers, until};
+use crate::{
+    judge::Judge,
+    row::{Figures, World},
+};
+use anyhow::{Context as _, Result, ensure};
+use starling_e2e::{Api, Frames, Plan, Proxy, Scripted, Swarm, SwarmOptions, eventually};
+use starling_engine::statelog::{Ignored, LogFold, Observed};
+use starling_llm::Purpose;
+use starling_protocol::{Envelope, Topic, state::StateRecord};
+use std::collections::HashMap;
+
+/// A worker stands still with its results on the way; others take over and do its tasks again; then its results
+/// arrive. They are recognised as duplicates.
+pub(super) async fn worker_beyond_its_session(world: World) -> Result<Figures> {
+    let model = Scripted::new(Plan::independent(12));
+    let proxy = Proxy::before(&shared_brokers()?).await?;
+    let mut swarm = Swarm::start(world.options(&model, 1)).await?;
+    let victim = swarm.spawn_behind(&proxy, "starling-worker")?;
+    members(&swarm, "worker", 2).await?;
+    let results = proxy.hold(Frames::requests(Api::Produce).of(&swarm.names.name(&Topic::Critic)));
+    let mut judge = Judge::new(&model);
+    let id = judge.publish(&swarm, "worker beyond its session").await?;
+    results.until_held(1).await;
+    victim.signal("STOP")?;
+    let allowed = judge.died(&swarm.logs, &[&victim.name]).await?;
+    ensure!(allowed > 0, "the victim had no call that was not committed");
+    judge.settle(&swarm, SOON).await?; // the others do what it does not
+    let before = swarm.logs.envelopes(&Topic::Critic, &id).await?.len();
+    ensure!(before == 12, "each result is there once, but there are {before}");
+    results.release();
+    until("its results arrive late", SOON, || async {
+        Ok(swarm.logs.envelopes(&Topic::Critic, &id).await?.len() > before)
+    })
+    .await?;
+    victim.signal("CONT")?;
+    members(&swarm, "worker", 2).await?; // it joins again
+    // A late result may be judged again.
+    let results = swarm.logs.envelopes(&Topic::Critic, &id).await?;
+    judge.allow(results.len() - before);
+    let known = results.iter().fold(HashMap::new(), |mut known: HashMap<_, usize>, result| {
+        *known.entry(result.id.clone()).or_default() += 1;
+        known
+    });
+    ensure!(
+        known.len() == 12,
+        "a late result has the id of the result that was there, but there are {known:?}"
+    );
+    // It serves on: another intent finds it among the workers.
+    judge.publish(&swarm, "after the worker has come back").await?;
+    judge.conclude(&swarm, SOON).await?.all_succeeded()
+}
+
+/// A coordinator stands still in the middle of its work until another has taken over; what it then still writes does
+/// not count.
+pub(super) async fn coordinator_beyond_its_session(world: World) -> Result<Figures> {
+    const INTENTS: usize = 3;
+    let model = Scripted::new(Plan::independent(60));
+    let proxy = Proxy::before(&shared_brokers()?).await?;
+    let options = world.options(&model, 3).one_planner_at_a_time().set("processor.slots.worker=32");
+    let mut swarm = Swarm::start(SwarmOptions { planners: 0, ..options }).await?;
+    let victim = swarm.spawn_behind(&proxy, "starling-planner")?;
+    members(&swarm, "coordinator", 1).await?;
+    let standby = swarm.spawn("starling-planner")?;
+    swarm.planners.push(standby);
+    members(&swarm, "coordinator", 2).await?;
+    let mut judge = Judge::new(&model);
+    for n in 0..INTENTS {
+        judge.publish(&swarm, &format!("coordinator beyond its session {n}")).await?;
+    }
+    eventually("results come in", SOON, || model.calls.of(Purpose::Judge).len() >= 30).await;
+    // The last thing that it says to its log stays on the way until the successor has announced itself.
+    let state = swarm.names.name(&Topic::State);
+    let last = proxy.hold(Frames::requests(Api::Produce).of(&state));
+    last.until_held(1).await;
+    victim.signal("STOP")?;
+    until("another one takes over", SOON, || async { Ok(epochs(&swarm).await? >= 2) }).await?;
+    judge.coordinator_died(&swarm.logs).await?;
+    last.release();
+    victim.signal("CONT")?;
+    let found = judge.conclude(&swarm, SOON).await?;
+
+    let mut fold = LogFold::new(1);
+    let (mut epoch, mut stale) = (None, 0);
+    for (offset, record) in swarm.logs.state(0).await? {
+        let of = match &record {
+            StateRecord::EpochStart(_) => None,
+            StateRecord::Decision(decision) => Some(decision.epoch),
+            StateRecord::SnapshotChunk(chunk) => Some(chunk.epoch),
+        };
+        match fold.observe(offset, record)? {
+            Observed::Epoch => epoch = Some(offset),
+            Observed::Ignored(Ignored::StaleEpoch) => stale += 1,
+            Observed::Ignored(other) => anyhow::bail!("the record at {offset} of the state log: {other:?}"),
+            _ => ensure!(of == epoch, "the record at {offset} counts though its epoch has ended"),
+        }
+    }
+    ensure!(stale > 0, "the late record of the coordinator that stood still is not in the log");
+    decided_once(&swarm).await?;
+    found.all_succeeded()
+}
+
+/// What was decided once was decided once: the same id never has two contents.
+async fn decided_once(swarm: &Swarm) -> Result<()> {
+    for topic in [Topic::Planner, Topic::Worker(None), Topic::Outcomes] {
+        let mut seen: HashMap<String, Vec<u8>> = HashMap::new();
+        for record in swarm.logs.topic(&topic).await? {
+            let envelope: Envelope = swarm.logs.codec().decode(record.value())?;
+            let known = seen.entry(envelope.id.to_string()).or_insert_with(|| record.value().to_vec());
+            ensure!(known == record.value(), "{} of {topic:?} was decided twice", envelope.id);
+        }
+    }
+    Ok(())
+}
+
+async fn epochs(swarm: &Swarm) -> Result<usize> {
+    let records = swarm.logs.state(0).await.context("the state log")?;
+    Ok(records.iter().filter(|(_, record)| matches!(record, StateRecord::EpochStart(_))).count())
+}
