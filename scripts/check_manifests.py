@@ -1,12 +1,13 @@
 """Render what is in k8s/ and check every object. Run by scripts/check-manifests.
 
 Three kinds of checks: the schema of each kind, unknown fields refused; rules for every pod; and what must agree with
-what: settings with names in config/default.toml, topics with their settings, grace periods, ports, selectors and
-references with what they refer to.
+what: settings with names in config/default.toml, topics with their settings, users with scripts/kafka-rights, grace
+periods, ports, selectors and references with what they refer to.
 """
 
 import argparse
 import copy
+import functools
 import os
 import re
 import subprocess
@@ -384,6 +385,41 @@ def topics(rendering):
     yield from (f"KafkaTopic {name}: Starling has no such topic" for name in found)
 
 
+# By whose rights in scripts/kafka-rights a KafkaUser goes.
+USERS = {
+    "starling-planner": "planner",
+    "starling-worker": "worker",
+    "starling-critic": "critic",
+    "starling-client": "cli",
+    "starling-operator": "operator",
+}
+
+
+def rights(rendering):
+    """KafkaUsers may do what scripts/kafka-rights grants, and nothing else."""
+    if not rendering.of("KafkaUser"):
+        return
+    for name, service in USERS.items():
+        user = rendering.named("KafkaUser", name)
+        if user is None:
+            yield f"KafkaUser/{name}: missing"
+            continue
+        wanted, found = {}, {}
+        for line in rendering.project.rights(service).splitlines():
+            kind, resource, operations = line.split()
+            pattern = "prefix" if resource.endswith("*") else "literal"
+            wanted.setdefault((kind, resource.removesuffix("*"), pattern), set()).update(operations.split(","))
+        for rule in user["spec"]["authorization"]["acls"]:
+            resource = rule["resource"]
+            key = resource["type"], resource["name"], resource["patternType"]
+            found.setdefault(key, set()).update(rule["operations"])
+        for key in sorted(wanted.keys() | found.keys()):
+            for what, more, less in (("lacks", wanted, found), ("must not have", found, wanted)):
+                operations = more.get(key, set()) - less.get(key, set())
+                if operations:
+                    yield f"{ident(user)}: {what} {', '.join(sorted(operations))} on {' '.join(key)}"
+
+
 def secrets(rendering):
     """Nothing secret is written down, and with Strimzi each Secret of a user has its user."""
     users = {d["metadata"]["name"] for d in rendering.of("KafkaUser")}
@@ -406,7 +442,7 @@ def labels(rendering):
             yield f"{ident(document)}: has no namespace"
 
 
-RULES = (pods, selectors, settings, scaling, topics, secrets, labels)
+RULES = (pods, selectors, settings, scaling, topics, rights, secrets, labels)
 
 
 def ident(document):
@@ -418,7 +454,14 @@ class Project:
 
     def __init__(self, root):
         self.defaults = flat(tomllib.loads((root / "config/default.toml").read_text()))
+        self.script = root / "scripts/kafka-rights"
         self.is_overlay = False
+
+    @functools.cache
+    def rights(self, service):
+        """What a service needs to be allowed in Kafka, a line each."""
+        show = [self.script, "show", service, "--prefix", self.defaults["topics.prefix"]]
+        return subprocess.run(show, capture_output=True, text=True, check=True).stdout
 
     def with_overlay(self, is_overlay):
         project = copy.copy(self)

@@ -36,13 +36,13 @@ pub fn text(id: &IntentId, outcome: &Outcome) -> String {
     );
     let _ = writeln!(
         out,
-        "model     {}{}; {} calls, {} prompt + {} completion tokens, ${:.4}",
+        "model     {}{}; {} calls, {} prompt + {} completion tokens, {}",
         o.model,
         if o.offline { " (not an LLM)" } else { "" },
         o.calls,
         o.usage.prompt_tokens,
         o.usage.completion_tokens,
-        o.cost_usd
+        cost(o)
     );
     let l = &o.latency_ms;
     let _ = writeln!(out, "tasks'    p50 {}, p99 {}", duration(l.p50), duration(l.p99));
@@ -64,6 +64,17 @@ pub fn text(id: &IntentId, outcome: &Outcome) -> String {
     out
 }
 
+/// What the calls cost, as far as it is known.
+fn cost(outcome: &Outcome) -> String {
+    match (outcome.known_cost(), outcome.cost_usd) {
+        (Some(usd), _) => format!("${usd:.4}"),
+        (None, 0.0) => "cost not known: no price set (model.prices)".to_owned(),
+        (None, usd) => {
+            format!("${usd:.4} and {} calls without a price (model.prices)", outcome.unpriced_calls)
+        }
+    }
+}
+
 /// A number of milliseconds for people.
 #[must_use]
 pub fn duration(ms: i64) -> String {
@@ -78,4 +89,42 @@ pub fn duration(ms: i64) -> String {
 #[must_use]
 pub fn has_answer(outcome: &Outcome) -> bool {
     matches!(outcome.status, OutcomeStatus::Succeeded | OutcomeStatus::Partial) && !outcome.answer.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use starling_protocol::{Latency, TaskCounts, Usage};
+
+    fn outcome(cost_usd: f64, unpriced_calls: i64) -> Outcome {
+        Outcome {
+            status: OutcomeStatus::Succeeded,
+            answer: "a".into(),
+            reason: String::new(),
+            model: "m".into(),
+            offline: false,
+            tasks: TaskCounts::default(),
+            calls: 5,
+            usage: Usage { prompt_tokens: 10, completion_tokens: 20 },
+            cost_usd,
+            latency_ms: Latency::default(),
+            trace_id: String::new(),
+            degraded: vec![],
+            task_reports: vec![],
+            unpriced_calls,
+        }
+    }
+
+    #[test]
+    fn a_cost_that_is_not_known_is_not_told() {
+        for (cost_usd, unpriced_calls, said) in [
+            (0.0123, 0, "completion tokens, $0.0123\n"),
+            (0.0, 0, "completion tokens, $0.0000\n"),
+            (0.0, 5, "completion tokens, cost not known: no price set (model.prices)\n"),
+            (0.0123, 3, "completion tokens, $0.0123 and 3 calls without a price (model.prices)\n"),
+        ] {
+            let text = text(&IntentId::from_string("i"), &outcome(cost_usd, unpriced_calls));
+            assert!(text.contains(said), "{said}: {text}");
+        }
+    }
 }

@@ -34,8 +34,11 @@ pub(super) fn totals(state: &State) -> String {
     let totals = &state.totals;
     let running = state.intents.values().filter(|intent| !intent.ended).count();
     format!(
-        "{running} running; {} ended, {} succeeded; {} tokens, ${:.4}",
-        totals.intents, totals.succeeded, totals.tokens, totals.cost
+        "{running} running; {} ended, {} succeeded; {} tokens, cost {}",
+        totals.intents,
+        totals.succeeded,
+        totals.tokens,
+        dollars(totals.cost)
     )
 }
 
@@ -114,7 +117,7 @@ fn intents(state: &State, now: Timestamp) -> Pane {
             id.to_string(),
             intent.phase.clone(),
             done,
-            intent.cost.map_or_else(|| UNKNOWN.to_owned(), |cost| format!("${cost:.4}")),
+            dollars(intent.cost),
             known(intent.tokens),
             intent.age(now).map_or_else(|| UNKNOWN.to_owned(), duration),
         ]
@@ -147,6 +150,10 @@ fn failures(state: &State, now: Timestamp) -> Pane {
         ],
         rows: rows.collect(),
     }
+}
+
+fn dollars(cost: Option<f64>) -> String {
+    known(cost.map(|cost| format!("${cost:.4}")))
 }
 
 fn known(figure: Option<impl ToString>) -> String {
@@ -212,7 +219,7 @@ mod tests {
         ]);
         let text = plain(&state, &TopicNames::new("s"), Timestamp(10_000));
         let expected = "\
-1 running; 2 ended, 1 succeeded; 300 tokens, $0.5000
+1 running; 2 ended, 1 succeeded; 300 tokens, cost $0.5000
 
 Services (2)
   service      process      pool  busy  partitions  version  beat

@@ -97,7 +97,7 @@ pub struct IntentState {
     pub changed: Timestamp,
     /// How long it took, in milliseconds.
     pub wall: Option<i64>,
-    /// Cost in US dollars.
+    /// Cost in US dollars, once it is known.
     pub cost: Option<f64>,
     /// Tokens of all calls.
     pub tokens: Option<i64>,
@@ -117,7 +117,7 @@ pub struct Failure {
 }
 
 /// Sums over the outcomes that were seen.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Totals {
     /// Outcomes.
     pub intents: u64,
@@ -125,8 +125,14 @@ pub struct Totals {
     pub succeeded: u64,
     /// Tokens of all their calls.
     pub tokens: i64,
-    /// Their cost in US dollars.
-    pub cost: f64,
+    /// Their cost in US dollars, if that of all is known.
+    pub cost: Option<f64>,
+}
+
+impl Default for Totals {
+    fn default() -> Self {
+        Self { intents: 0, succeeded: 0, tokens: 0, cost: Some(0.0) }
+    }
 }
 
 /// Everything that is known.
@@ -218,7 +224,7 @@ impl State {
             since: Timestamp(at.0.saturating_sub(wall)).min(intent.since),
             changed: at,
             wall: Some(wall),
-            cost: Some(outcome.cost_usd),
+            cost: outcome.known_cost(),
             tokens: Some(tokens),
         };
         self.make_room();
@@ -228,7 +234,7 @@ impl State {
         self.totals.intents += 1;
         self.totals.succeeded += u64::from(outcome.status == OutcomeStatus::Succeeded);
         self.totals.tokens = self.totals.tokens.saturating_add(tokens);
-        self.totals.cost += outcome.cost_usd;
+        self.totals.cost = self.totals.cost.zip(outcome.known_cost()).map(|(sum, cost)| sum + cost);
         if outcome.status != OutcomeStatus::Succeeded {
             let reason = outcome.reason.clone();
             self.fail(Failure { at, kind: outcome.status.name().to_owned(), what: id.to_string(), reason });
@@ -386,6 +392,7 @@ pub(super) mod tests {
             trace_id: String::new(),
             degraded: vec![],
             task_reports: vec![],
+            unpriced_calls: 0,
         };
         said(id, at, Body::Outcome(outcome))
     }
@@ -437,9 +444,25 @@ pub(super) mod tests {
             (intent.phase.as_str(), intent.ended, intent.age(Timestamp(9_000))),
             ("partial", true, Some(4_000))
         );
-        assert_eq!(state.totals, Totals { intents: 1, succeeded: 0, tokens: 150, cost: 0.25 });
+        assert_eq!(state.totals, Totals { intents: 1, succeeded: 0, tokens: 150, cost: Some(0.25) });
         assert_eq!(state.failures.len(), 1);
         assert_eq!(state.failures[0].reason, "no luck");
+    }
+
+    #[test]
+    fn a_sum_with_something_unknown_in_it_is_not_known() {
+        let mut unpriced = outcome("j", 6_000, OutcomeStatus::Succeeded);
+        let Update::Said(envelope) = &mut unpriced else { panic!("an outcome") };
+        let Body::Outcome(said) = &mut envelope.body else { panic!("an outcome") };
+        said.unpriced_calls = 1;
+        let state = state_of(vec![
+            (0, outcome("i", 5_000, OutcomeStatus::Succeeded)),
+            (0, unpriced),
+            (0, outcome("k", 7_000, OutcomeStatus::Succeeded)),
+        ]);
+        let cost = |id: &str| state.intents[&IntentId::from_string(id)].cost;
+        assert_eq!((cost("i"), cost("j"), cost("k")), (Some(0.25), None, Some(0.25)));
+        assert_eq!((state.totals.tokens, state.totals.cost), (450, None));
     }
 
     #[test]

@@ -39,8 +39,10 @@ async fn a_reply_is_counted_priced_and_asked_for_as_set() {
     assert_eq!(reply.report.calls, 1);
     assert_eq!(reply.report.usage.prompt_tokens, 1000);
     assert!((reply.report.cost_usd - 0.002).abs() < 1e-9);
+    assert_eq!(reply.report.unpriced_calls, 0);
     let reply = model.chat(request(Purpose::Work)).await.unwrap();
     assert_eq!((reply.report.model.as_str(), reply.report.cost_usd), ("small", 0.0));
+    assert_eq!(reply.report.unpriced_calls, 1, "it is not known what it cost");
 
     let seen = seen.lock().unwrap();
     let (auth, trace, body) = &seen[0];

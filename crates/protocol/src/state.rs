@@ -247,7 +247,7 @@ pub struct RunEntity {
     pub calls: i64,
     /// Tokens so far.
     pub usage: Usage,
-    /// Cost so far in US dollars.
+    /// Cost so far in US dollars, without unpriced calls.
     pub cost_usd: f64,
     /// Sum of all model steps' times so far, in milliseconds.
     pub serial_ms: i64,
@@ -257,6 +257,8 @@ pub struct RunEntity {
     pub offline: bool,
     /// What was left out or done more cheaply.
     pub degraded: Vec<String>,
+    /// Those of the calls of which nobody knows what they cost.
+    pub unpriced_calls: i64,
 }
 
 /// One task.

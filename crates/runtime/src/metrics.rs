@@ -119,7 +119,7 @@ pub struct Metrics {
     pub prompt_tokens: Family<ModelLabels, Counter>,
     /// Tokens received from models.
     pub completion_tokens: Family<ModelLabels, Counter>,
-    /// Cost of model calls in US dollars.
+    /// Cost of model calls in US dollars, of those models that have a price.
     pub cost_usd: Family<ModelLabels, Counter<f64, AtomicU64>>,
     /// Scores given by critics.
     pub verdict_scores: Histogram,
@@ -200,7 +200,11 @@ impl Metrics {
             r.register("model_calls", "Model calls", self.model_calls.clone());
             r.register("prompt_tokens", "Tokens sent to models", self.prompt_tokens.clone());
             r.register("completion_tokens", "Tokens received from models", self.completion_tokens.clone());
-            r.register("cost_usd", "Cost of model calls in US dollars", self.cost_usd.clone());
+            r.register(
+                "cost_usd",
+                "Cost of model calls in US dollars, where there is a price",
+                self.cost_usd.clone(),
+            );
             r.register("verdict_scores", "Scores given by critics", self.verdict_scores.clone());
             r.register("decision_seconds", "From input to confirmed decision", self.decision_seconds.clone());
             r.register("worker_active_count", "Worker slots that are busy", self.worker_active_count.clone());
@@ -243,7 +247,10 @@ impl Metrics {
         self.model_calls.get_or_create(&labels).inc_by(positive(report.calls));
         self.prompt_tokens.get_or_create(&labels).inc_by(positive(report.usage.prompt_tokens));
         self.completion_tokens.get_or_create(&labels).inc_by(positive(report.usage.completion_tokens));
-        self.cost_usd.get_or_create(&labels).inc_by(report.cost_usd.max(0.0));
+        // What is not known is not shown as nothing.
+        if report.unpriced_calls == 0 {
+            self.cost_usd.get_or_create(&labels).inc_by(report.cost_usd.max(0.0));
+        }
     }
 
     /// Counts a question that got no answer.

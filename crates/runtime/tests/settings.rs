@@ -3,7 +3,7 @@
 
 use secrecy::ExposeSecret as _;
 use starling_engine::coordinator::CoordinatorSettings;
-use starling_runtime::settings::{Settings, SettingsError, Sources, parse_override};
+use starling_runtime::settings::{ModelPrice, Settings, SettingsError, Sources, parse_override};
 use std::{io::Write as _, path::PathBuf, time::Duration};
 
 fn env(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
@@ -24,7 +24,7 @@ fn the_built_in_defaults_are_complete_and_sound() {
     assert_eq!(settings.kafka.session_timeout, Duration::from_secs(10));
     assert!(settings.model.is_offline());
     assert_eq!(settings.coordinator, CoordinatorSettings::default(), "default.toml says what the code does");
-    assert!(settings.model.prices["gpt-4o-mini"].output > 0.0);
+    assert!(settings.model.prices.is_empty(), "what a call costs is not known until somebody says it");
 }
 
 #[test]
@@ -82,7 +82,11 @@ fn later_layers_win() {
             ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318"),
             ("UNRELATED", "x"),
         ]),
-        overrides: env(&[("kafka.brokers", "flag:1"), ("model.prices.gpt-4.1.input", "2")]),
+        overrides: env(&[
+            ("kafka.brokers", "flag:1"),
+            ("model.prices.gpt-4.1.input", "2"),
+            ("model.prices.gpt-4.1.output", "8"),
+        ]),
     })
     .unwrap();
     assert_eq!(settings.kafka.brokers, "flag:1");
@@ -94,8 +98,21 @@ fn later_layers_win() {
     assert_eq!(settings.telemetry.log_level, "debug");
     assert_eq!(settings.telemetry.otlp_endpoint.as_deref(), Some("http://collector:4318"));
     assert_eq!(settings.model.api_key.as_ref().unwrap().expose_secret(), "from-starling");
-    assert!((settings.model.prices["gpt-4.1"].input - 2.0).abs() < f64::EPSILON);
+    assert_eq!(settings.model.prices["gpt-4.1"], ModelPrice { input: 2.0, output: 8.0 });
     assert!(!settings.model.is_offline());
+}
+
+#[test]
+fn prices_are_those_of_the_settings_and_half_a_price_is_none() {
+    let (_file, path) = file("[model.prices]\n\"llama3.2\" = { input = 0.05, output = 0 }\n");
+    let settings = Settings::load(&Sources { files: vec![path], ..Sources::default() }).unwrap();
+    let prices: Vec<_> = settings.model.prices.into_iter().collect();
+    assert_eq!(prices, [("llama3.2".to_owned(), ModelPrice { input: 0.05, output: 0.0 })]);
+    for (set, found) in [("input", "input alone"), ("output", "output alone"), ("cached", "another name")] {
+        let overrides = vec![(format!("model.prices.m-1.2.{set}"), "1".to_owned())];
+        let text = Settings::load(&Sources { overrides, ..Sources::default() }).unwrap_err().to_string();
+        assert!(text.contains("model.prices.m-1.2") && text.contains(found), "{text}");
+    }
 }
 
 #[test]

@@ -78,7 +78,7 @@ impl Drop for Question {
     fn drop(&mut self) {
         if let Some(model) = self.model.take() {
             self.span.set("error.type", "abandoned");
-            let report = CallReport { model, calls: 1, ..CallReport::default() };
+            let report = CallReport { model, calls: 1, unpriced_calls: 1, ..CallReport::default() };
             self.metrics.count_calls(self.purpose, &report);
         }
     }

@@ -52,6 +52,9 @@ async fn replies_streams_failures_and_abandoned_calls_are_counted() {
     }
     // Nobody knows how long an abandoned call would have taken.
     assert!(!text.contains("model_call_seconds_count{model=\"scripted\",purpose=\"synthesize\"}"), "{text}");
+    // Nor what an abandoned call costs.
+    assert!(text.contains("starling_cost_usd_total{model=\"scripted\",purpose=\"work\"} 0"), "{text}");
+    assert!(!text.contains("starling_cost_usd_total{model=\"scripted\",purpose=\"synthesize\"}"), "{text}");
     // Nothing is recorded, so what came is passed on.
     assert_eq!(script.asked()[0].traceparent, request(Purpose::Work).traceparent);
 }

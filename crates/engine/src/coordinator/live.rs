@@ -83,6 +83,7 @@ pub(super) fn new_run(intent_id: &IntentId, hop: i32) -> RunEntity {
         model: String::new(),
         offline: false,
         degraded: Vec::new(),
+        unpriced_calls: 0,
     }
 }
 

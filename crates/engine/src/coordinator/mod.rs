@@ -287,6 +287,7 @@ fn add_report(run: &mut RunEntity, report: &CallReport) {
     run.usage.prompt_tokens = run.usage.prompt_tokens.saturating_add(report.usage.prompt_tokens);
     run.usage.completion_tokens = run.usage.completion_tokens.saturating_add(report.usage.completion_tokens);
     run.cost_usd += report.cost_usd;
+    run.unpriced_calls = run.unpriced_calls.saturating_add(report.unpriced_calls);
     run.serial_ms = run.serial_ms.saturating_add(report.latency_ms);
     run.offline |= report.offline;
     if !report.model.is_empty() && run.model != report.model {

@@ -115,6 +115,7 @@ pub(super) fn empty_outcome(status: OutcomeStatus, reason: String, trace: &str) 
         trace_id: trace_id(trace),
         degraded: Vec::new(),
         task_reports: Vec::new(),
+        unpriced_calls: 0,
     }
 }
 
@@ -147,6 +148,7 @@ fn report(live: &Live, status: OutcomeStatus, answer: String, reason: String, no
         trace_id: trace_id(&live.intent.trace),
         degraded: live.run.degraded.clone(),
         task_reports: live.tasks().map(|task| task_report(live, task, status, now)).collect(),
+        unpriced_calls: live.run.unpriced_calls,
     }
 }
 

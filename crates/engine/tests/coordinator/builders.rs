@@ -90,6 +90,7 @@ pub(crate) fn report(calls: i64) -> CallReport {
         usage: Usage { prompt_tokens: 10 * calls, completion_tokens: calls },
         cost_usd: 0.5,
         latency_ms: 20,
+        unpriced_calls: 0,
     }
 }
 

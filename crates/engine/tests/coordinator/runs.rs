@@ -2,7 +2,7 @@
 
 use crate::builders::*;
 use starling_engine::coordinator::{Coordinator, Effect, Event};
-use starling_protocol::{Body, OutcomeStatus, PlanEnd, PlanRequest, TaskSpec};
+use starling_protocol::{Body, CallReport, OutcomeStatus, PlanEnd, PlanRequest, TaskSpec};
 use std::time::Duration;
 
 struct Planned(Coordinator, i64);
@@ -83,6 +83,17 @@ fn what_a_run_cost_that_was_given_up_before_its_end_is_not_known_and_the_outcome
         let effects = planned.fragment(2, 2, 0, twice(), end);
         assert_eq!(outcome(&effects).map(|outcome| outcome.degraded.clone()), Some(note));
     }
+}
+
+#[test]
+fn an_outcome_tells_how_many_calls_had_no_price() {
+    let end = PlanEnd { report: CallReport { unpriced_calls: 2, ..report(3) }, failure: None };
+    let mut planned = Planned::new();
+    let twice = || vec![spec(0, "a", &[]), spec(1, "a", &[])];
+    planned.fragment(1, 1, 0, twice(), Some(end.clone()));
+    let effects = planned.fragment(2, 2, 0, twice(), Some(end));
+    let outcome = outcome(&effects).unwrap();
+    assert_eq!((outcome.calls, outcome.unpriced_calls, outcome.known_cost()), (6, 4, None));
 }
 
 #[test]

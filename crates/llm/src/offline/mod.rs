@@ -107,6 +107,7 @@ fn report(request: &ChatRequest, reply_chars: usize, started: Instant) -> CallRe
         },
         cost_usd: 0.0,
         latency_ms: i64::try_from(started.elapsed().as_millis()).unwrap_or(i64::MAX),
+        unpriced_calls: 0,
     }
 }
 

@@ -264,18 +264,15 @@ impl Call {
     pub(super) fn report(&self) -> CallReport {
         let prices = &self.endpoint.options.prices;
         let ledger = &self.ledger;
-        let price = prices
-            .get(&ledger.asked)
-            .or_else(|| prices.get(ledger.replied.as_ref()?))
-            .copied()
-            .unwrap_or_default();
+        let price = prices.get(&ledger.asked).or_else(|| prices.get(ledger.replied.as_ref()?));
         CallReport {
             model: ledger.replied.as_ref().unwrap_or(&ledger.asked).clone(),
             offline: false,
             calls: ledger.calls,
             usage: ledger.usage,
-            cost_usd: cost(ledger.usage, price),
+            cost_usd: price.map_or(0.0, |price| cost(ledger.usage, *price)),
             latency_ms: i64::try_from(ledger.started.elapsed().as_millis()).unwrap_or(i64::MAX),
+            unpriced_calls: if price.is_some() { 0 } else { ledger.calls },
         }
     }
 

@@ -17,7 +17,7 @@ pub struct OpenAiOptions {
     pub api_key: Option<SecretString>,
     /// Which model answers what.
     pub models: ModelNames,
-    /// Prices by model name; a model without a price costs 0.
+    /// Prices by the name that is asked for, or that the endpoint says. Without one, what a call costs is not known.
     pub prices: BTreeMap<String, Price>,
     /// Longest wait for a connection. Default 5 s.
     pub connect_timeout: Duration,

@@ -71,7 +71,7 @@ pub struct Outcome {
     pub calls: i64,
     /// Tokens of all calls.
     pub usage: Usage,
-    /// Cost of all calls in US dollars.
+    /// Cost in US dollars, without unpriced calls.
     pub cost_usd: f64,
     /// Times in milliseconds.
     pub latency_ms: Latency,
@@ -81,6 +81,16 @@ pub struct Outcome {
     pub degraded: Vec<String>,
     /// One for each task of the plan, in its order, then the synthesis.
     pub task_reports: Vec<TaskReport>,
+    /// Those of the calls of which nobody knows what they cost, mostly because their model has no price.
+    pub unpriced_calls: i64,
+}
+
+impl Outcome {
+    /// What all calls cost in US dollars, if that is known.
+    #[must_use]
+    pub fn known_cost(&self) -> Option<f64> {
+        (self.unpriced_calls == 0).then_some(self.cost_usd)
+    }
 }
 
 /// Counts of the plan's tasks, without the synthesis.

@@ -133,8 +133,10 @@ pub struct CallReport {
     pub calls: i64,
     /// Tokens of all calls.
     pub usage: Usage,
-    /// Cost in US dollars by the configured prices.
+    /// Cost in US dollars by the configured prices, without unpriced calls.
     pub cost_usd: f64,
     /// From start to end of the step, in milliseconds.
     pub latency_ms: i64,
+    /// Those of the calls of which nobody knows what they cost, mostly because their model has no price.
+    pub unpriced_calls: i64,
 }

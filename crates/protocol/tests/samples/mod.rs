@@ -142,6 +142,7 @@ pub(crate) fn bodies() -> Vec<Body> {
                 depends_on: vec![task_id()],
                 error: "rate limited".into(),
             }],
+            unpriced_calls: 2,
         }),
         Body::Cancel(Cancel { reason: "user pressed ctrl-c".into() }),
     ]
@@ -292,6 +293,7 @@ fn entities() -> Vec<Entity> {
             model: "gpt".into(),
             offline: false,
             degraded: vec!["critic_unavailable:rank".into()],
+            unpriced_calls: 2,
         }),
         Entity::Task(TaskEntity {
             intent_id: intent_id.clone(),
@@ -363,6 +365,7 @@ fn report() -> CallReport {
         usage: Usage { prompt_tokens: 900, completion_tokens: 120 },
         cost_usd: 0.004,
         latency_ms: 310,
+        unpriced_calls: 1,
     }
 }
 

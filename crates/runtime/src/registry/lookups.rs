@@ -31,6 +31,9 @@ const REFUSAL: Duration = Duration::from_secs(60);
 /// A node of a registry may hear of a new id a moment after who got it.
 const SECOND_LOOK: Duration = Duration::from_millis(500);
 
+/// What comes of a lookup; `waiting` counts the schemas that there is nobody to ask about.
+pub(super) const RESULTS: [&str; 5] = ["found", "unknown", "unusable", "failed", "waiting"];
+
 type Asking = Shared<BoxFuture<'static, Result<(), Unreadable>>>;
 
 /// What is known, and being asked, about ids of schemas.
@@ -44,8 +47,7 @@ pub(super) struct Lookups {
     met: Cache<String, Instant>,
     asking: Mutex<HashMap<i32, Asking>>, // at most one for each record in hand
     open: Semaphore,
-    /// Lookups by their result: `found`, `unknown`, `unusable` or `failed`; and `waiting` for each schema that there
-    /// is nobody to ask about.
+    /// Lookups by their result, one of [`RESULTS`].
     pub(super) results: Family<ReasonLabel, Counter>,
 }
 

@@ -1,6 +1,11 @@
 //! How a process reads values, whatever schema they were written with.
 
-use super::{RegistryError, client::Client, lookups::Lookups, subjects};
+use super::{
+    RegistryError,
+    client::Client,
+    lookups::{Lookups, RESULTS},
+    subjects,
+};
 use crate::{
     metrics::{Metrics, ReasonLabel},
     settings::RegistrySettings,
@@ -188,9 +193,12 @@ impl Schemas {
         }
     }
 
-    /// Counts lookups there.
+    /// Counts lookups there, from zero on, so that an alert sees the first that fails.
     pub(crate) fn tell(&self, metrics: &Metrics) {
         let results: Family<ReasonLabel, Counter> = self.lookups.results.clone();
+        for word in RESULTS {
+            drop(results.get_or_create(&ReasonLabel { reason: word.to_owned() }));
+        }
         let help = "Schema ids asked of the registry, by what came of it";
         metrics.with_registry(|registry| registry.register("schema_lookups", help, results));
     }

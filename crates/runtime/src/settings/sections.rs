@@ -456,15 +456,27 @@ fn model(r: &mut Reader) -> ModelSettings {
 }
 
 fn prices(r: &mut Reader) -> BTreeMap<String, ModelPrice> {
-    let mut prices: BTreeMap<String, ModelPrice> = BTreeMap::new();
+    let mut directions: BTreeMap<String, (Option<f64>, Option<f64>)> = BTreeMap::new();
     for (path, value) in r.numbers("model.prices", 0.0..=1_000_000.0) {
         // Names of models contain dots; the last part of the path is the direction.
         match path.rsplit_once('.') {
-            Some((model, "input")) => prices.entry(model.to_owned()).or_default().input = value,
-            Some((model, "output")) => prices.entry(model.to_owned()).or_default().output = value,
+            Some((model, "input")) => directions.entry(model.to_owned()).or_default().0 = Some(value),
+            Some((model, "output")) => directions.entry(model.to_owned()).or_default().1 = Some(value),
             _ => {
                 let expected = "<model>.input or <model>.output";
                 r.complain(&format!("model.prices.{path}"), expected, "another name", "the settings");
+            }
+        }
+    }
+    let mut prices = BTreeMap::new();
+    for (model, price) in directions {
+        match price {
+            (Some(input), Some(output)) => drop(prices.insert(model, ModelPrice { input, output })),
+            // Half a price would make a sum that looks like a cost and is none.
+            (input, _) => {
+                let found = if input.is_some() { "input alone" } else { "output alone" };
+                let path = format!("model.prices.{model}");
+                r.complain(&path, "both input and output", found, "the settings");
             }
         }
     }

@@ -215,10 +215,12 @@ impl ActiveSpan {
                 KeyValue::new("gen_ai.response.model", report.model.clone()),
                 KeyValue::new("gen_ai.usage.input_tokens", report.usage.prompt_tokens),
                 KeyValue::new("gen_ai.usage.output_tokens", report.usage.completion_tokens),
-                KeyValue::new("starling.cost_usd", report.cost_usd),
                 KeyValue::new("starling.calls", report.calls),
                 KeyValue::new("starling.offline", report.offline),
             ]);
+            if report.unpriced_calls == 0 {
+                span.set_attribute(KeyValue::new("starling.cost_usd", report.cost_usd));
+            }
         }
     }
 

@@ -12,4 +12,5 @@ mod support;
 mod contract;
 mod processors;
 mod refusals;
+mod tls;
 mod world;

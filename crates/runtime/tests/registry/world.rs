@@ -80,15 +80,22 @@ impl Registry {
         serde_json::from_str(&answer.unwrap().text().await.unwrap()).unwrap()
     }
 
+    /// Where it listens.
+    pub(crate) fn address(&self) -> String {
+        let url = reqwest::Url::parse(&self.url).unwrap();
+        format!("{}:{}", url.host_str().unwrap(), url.port_or_known_default().unwrap())
+    }
+
+    /// Its URL for those who reach it at `origin`.
+    pub(crate) fn at(&self, origin: &str) -> String {
+        format!("{origin}{}", reqwest::Url::parse(&self.url).unwrap().path())
+    }
+
     /// A way to it that can be shut.
     pub(crate) async fn gate(&self) -> Gate {
-        let address = reqwest::Url::parse(&self.url).unwrap();
-        let target = format!("{}:{}", address.host_str().unwrap(), address.port_or_known_default().unwrap());
+        let target = self.address();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let mut through = address.clone();
-        through.set_port(Some(port)).unwrap();
-        through.set_host(Some("127.0.0.1")).unwrap();
+        let url = self.at(&format!("http://{}", listener.local_addr().unwrap()));
         let (open, opened) = watch::channel(true);
         tokio::spawn(async move {
             while let Ok((mut client, _)) = listener.accept().await {
@@ -105,7 +112,7 @@ impl Registry {
                 });
             }
         });
-        Gate { url: through.to_string(), open }
+        Gate { url, open }
     }
 }
 

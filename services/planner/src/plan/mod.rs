@@ -166,6 +166,7 @@ impl PlanHandler {
                     offline: info.offline,
                     calls: 1,
                     latency_ms: i64::try_from(begun.elapsed().as_millis()).unwrap_or(i64::MAX),
+                    unpriced_calls: i64::from(!info.offline),
                     ..CallReport::default()
                 };
                 PlanEnd { report, failure: Some(failure) }

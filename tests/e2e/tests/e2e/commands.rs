@@ -103,6 +103,7 @@ fn check_contract(report: &Value) {
         "/usage/prompt_tokens",
         "/usage/completion_tokens",
         "/cost_usd",
+        "/unpriced_calls",
         "/latency_ms/wall",
         "/latency_ms/p50",
         "/latency_ms/p99",

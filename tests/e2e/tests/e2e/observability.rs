@@ -26,10 +26,17 @@ async fn everything_that_the_dashboard_and_the_alerts_ask_for_is_exported() -> R
         let doomed = call.purpose == Purpose::Work && call.section("Task") == Some("doomed");
         doomed.then(|| MockAction::error(400, "this prompt is not for me"))
     });
-    let swarm = Swarm::start(SwarmOptions::new(model.options(), 1)).await?;
+    // What is asked of planners has a price, and nothing else has.
+    let options = SwarmOptions::new(model.options(), 1)
+        .set("model.plan=priced")
+        .set("model.prices.priced.input=1000")
+        .set("model.prices.priced.output=1000");
+    let swarm = Swarm::start(options).await?;
     let id = swarm.submit("observed", "Be seen").await?;
     let outcome = swarm.outcome(&id, SOON).await?;
     assert_eq!(outcome.status, OutcomeStatus::Partial, "{}", outcome.reason);
+    assert!(outcome.cost_usd > 0.0, "{outcome:?}");
+    assert_eq!(outcome.unpriced_calls, outcome.calls - 1, "all but that of the planner");
 
     // The coordinator tells of its load now and then.
     let at_rest = |text: &str| text.contains("starling_intents{state=\"live\"} 0");
@@ -71,6 +78,9 @@ async fn everything_that_the_dashboard_and_the_alerts_ask_for_is_exported() -> R
         }
     }
     assert!(faults.is_empty(), "nobody exports: {faults:#?}\n{text}");
+
+    let costs: Vec<&str> = text.lines().filter(|line| line.starts_with("starling_cost_usd_total{")).collect();
+    assert!(matches!(costs[..], [cost] if cost.contains("purpose=\"plan\"")), "{costs:?}");
 
     // Figures that one intent leaves behind.
     for line in [
