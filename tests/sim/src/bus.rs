@@ -12,7 +12,10 @@ use starling_bus::{
     TopicSpec, Watermarks,
 };
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 use tokio::time::{Instant, sleep};
@@ -61,7 +64,7 @@ impl Bus for SimBus {
         let id = id.ok_or_else(|| BusError::Fatal("the group has no members".into()))?;
         self.network.joined(self.life, &group, id, inner.clone());
         let (network, life, dice) = (self.network.clone(), self.life, self.dice.clone());
-        Ok(Arc::new(SimMember { inner, network, group, life, id, dice }))
+        Ok(Arc::new(SimMember { inner, network, group, life, id, lost: AtomicU64::new(0), dice }))
     }
 
     async fn reader(&self) -> Result<Arc<dyn LogReader>, BusError> {
@@ -119,6 +122,8 @@ struct SimMember {
     group: String,
     life: Life,
     id: MemberId,
+    /// How often it has heard that it was taken for dead.
+    lost: AtomicU64,
     dice: Arc<Mutex<Dice>>,
 }
 
@@ -126,6 +131,9 @@ struct SimMember {
 impl GroupConsumer for SimMember {
     async fn next(&self) -> GroupEvent {
         let event = self.inner.next().await;
+        if matches!(event, GroupEvent::Lost(_)) {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        }
         if let GroupEvent::Revoked(partitions, _) | GroupEvent::Lost(partitions) = &event {
             self.network.disturb(&self.group, partitions);
         }
@@ -141,6 +149,7 @@ impl GroupConsumer for SimMember {
     }
 
     async fn commit(&self, offsets: Vec<CommitOffset>) -> Result<(), CommitError> {
+        let generation = self.lost.load(Ordering::Relaxed);
         travel(&self.dice).await;
         let weather = self.network.weather();
         let (refused, answer_lost) = draw(&self.dice, |dice| {
@@ -149,8 +158,13 @@ impl GroupConsumer for SimMember {
         if refused {
             return Err(CommitError::Retry("not the coordinator".into()));
         }
-        let result = self.inner.commit(offsets).await;
-        self.network.touched();
+        // A group takes commits of its present generation only, and a member knows of that one of which it has heard.
+        let result = if self.network.generation(self.id) == generation {
+            self.inner.commit(offsets.clone()).await
+        } else {
+            Err(CommitError::Fenced("of an earlier generation".into()))
+        };
+        self.network.committed(self.life, &offsets, &result);
         travel(&self.dice).await;
         match result {
             Ok(()) if answer_lost => Err(CommitError::Retry("the answer was lost".into())),

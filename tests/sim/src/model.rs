@@ -95,6 +95,7 @@ impl SimModel {
             ModelErrorKind::Unreachable,
         ]);
         let mood = match () {
+            () if self.network.is_stormy() => Mood::Fails(ModelErrorKind::RateLimited),
             () if hangs => Mood::Hangs,
             () if fails => Mood::Fails(kind),
             () if babbles => Mood::Babbles,

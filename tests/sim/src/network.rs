@@ -8,7 +8,8 @@ use crate::{
 };
 use futures::FutureExt as _;
 use starling_bus::{
-    Bus as _, Delivered, GroupConsumer, MemberId, MemoryBus, OutRecord, PartitionId, SendError,
+    Bus as _, CommitError, CommitOffset, Delivered, GroupConsumer, MemberId, MemoryBus, OutRecord,
+    PartitionId, SendError,
 };
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -43,7 +44,11 @@ struct State {
     streams: HashMap<(Life, PartitionId), Dice>,
     /// Until when a topic takes nothing.
     outages: BTreeMap<Arc<str>, i64>,
+    /// Until when models are asked too often.
+    storm: i64,
     members: Vec<Member>,
+    /// How often each member was taken for dead.
+    generations: HashMap<MemberId, u64>,
     /// For each partition, how many records its senders may have sent again because they could not know better.
     doubts: BTreeMap<PartitionId, u64>,
     /// Whatever happened to the cluster, beside what the fleet says.
@@ -94,7 +99,9 @@ impl Network {
             last: HashMap::new(),
             streams: HashMap::new(),
             outages: BTreeMap::new(),
+            storm: 0,
             members: Vec::new(),
+            generations: HashMap::new(),
             doubts: BTreeMap::new(),
             operations: 0,
             disturbances: Vec::new(),
@@ -198,6 +205,15 @@ impl Network {
         self.lock().operations += 1;
     }
 
+    /// A member has committed, or was told that it has not.
+    pub(crate) fn committed(&self, life: Life, offsets: &[CommitOffset], answer: &Result<(), CommitError>) {
+        let mut state = self.lock();
+        state.operations += 1;
+        let offsets: Vec<String> =
+            offsets.iter().map(|it| format!("{}={}{}", it.at, it.offset, it.metadata)).collect();
+        state.note(&format!("life {life} commits {}: {answer:?}", offsets.join(" ")));
+    }
+
     /// Whether anything of `life` is under way.
     #[must_use]
     pub(crate) fn is_sending(&self, life: Life) -> bool {
@@ -232,6 +248,17 @@ impl Network {
         let mut state = self.lock();
         let end = state.outages.entry(topic.into()).or_default();
         *end = until.max(*end);
+    }
+
+    /// Every model is asked too often until then.
+    pub(crate) fn begin_storm(&self, until: i64) {
+        self.lock().storm = until;
+    }
+
+    /// Whether models are asked too often.
+    pub(crate) fn is_stormy(&self) -> bool {
+        let state = self.lock();
+        state.now < state.storm
     }
 
     /// How many records of a partition may be there once more than was intended.
@@ -287,6 +314,11 @@ impl Network {
         drop(gone); // as above
     }
 
+    /// How often the group has taken a member for dead.
+    pub(crate) fn generation(&self, id: MemberId) -> u64 {
+        self.lock().generations.get(&id).copied().unwrap_or(0)
+    }
+
     /// The groups take a process for dead.
     pub(crate) fn expire(&self, life: Life) {
         let members: Vec<(String, MemberId)> = {
@@ -296,7 +328,10 @@ impl Network {
         };
         let faults = self.memory.faults();
         for (group, id) in members {
-            faults.expire(&group, id);
+            if faults.members(&group).contains(&id) {
+                *self.lock().generations.entry(id).or_default() += 1;
+                faults.expire(&group, id);
+            }
         }
     }
 }

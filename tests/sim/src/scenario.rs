@@ -117,6 +117,8 @@ pub enum What {
     Skew(usize, i64),
     /// Nothing can be written to a topic for so long.
     Outage(Inbox, i64),
+    /// Every model says that it is asked too often, for so long.
+    Storm(i64),
     /// Old results are removed though tasks may refer to them.
     Forget(i32),
 }
@@ -261,7 +263,7 @@ fn trouble(dice: &mut Dice, shape: &Shape) -> What {
     let inbox =
         dice.pick(&[Inbox::Intents, Inbox::Coordinator, Inbox::Planner, Inbox::Worker, Inbox::Critic]);
     let partition = i32::try_from(dice.count(0, 3)).unwrap_or(0);
-    match dice.count(0, 15) {
+    match dice.count(0, 16) {
         0..=2 => What::Crash(process, dice.between(0, 4_000)),
         3 => What::Stop(process, dice.between(0, 2_000)),
         4 | 5 => What::Pause(process, dice.between(50, 9_000)),
@@ -291,7 +293,8 @@ fn trouble(dice: &mut Dice, shape: &Shape) -> What {
             What::Garbage(inbox, dice.pick(&sorts))
         }
         12 | 13 => What::Duplicate(inbox, dice.count(0, 30)),
-        14 => What::Redeliver(inbox, partition, dice.between(1, 10)),
+        14 => What::Storm(dice.between(500, 5_000)),
+        15 => What::Redeliver(inbox, partition, dice.between(1, 10)),
         _ => What::Forget(partition),
     }
 }

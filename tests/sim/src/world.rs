@@ -31,6 +31,8 @@ use std::{
 const SESSION: i64 = 3_000;
 /// Time after the last trouble in which everything must have come to its end.
 const PATIENCE: i64 = 90_000;
+/// Longest time until intents are forgotten that is waited for.
+const ECHO: i64 = 60_000;
 /// Longest step of time.
 const LONGEST_STEP: i64 = 250;
 
@@ -162,6 +164,8 @@ impl World {
         let mut seen = u64::MAX;
         let mut idle = 0;
         let mut settled_since = None;
+        let mut echoed = false;
+        let mut end = self.scenario.calm_at + PATIENCE;
         loop {
             self.happen();
             self.network.advance(self.now);
@@ -181,9 +185,16 @@ impl World {
             }
             // What comes too late comes within that time.
             if settled_since.is_some_and(|since| self.now >= since + 2_500) {
-                break;
+                if echoed || self.scenario.shape.dedup_horizon > ECHO {
+                    break;
+                }
+                echoed = true;
+                self.echo()?;
+                settled_since = None;
+                (seen, idle, end) = (u64::MAX, 0, self.now + PATIENCE);
+                continue;
             }
-            if self.now > self.scenario.calm_at + PATIENCE {
+            if self.now > end {
                 break;
             }
             idle = if quiet { (idle * 2).clamp(1, LONGEST_STEP) } else { 0 };
@@ -192,6 +203,30 @@ impl World {
         self.judge.observe()?;
         let calls = self.calls.work().clone();
         self.judge.conclude(&calls)
+    }
+
+    /// Time passes until everything is forgotten; then every intent that was ever accepted comes again.
+    fn echo(&mut self) -> Result<(), Violation> {
+        let horizon = self.scenario.shape.dedup_horizon;
+        let until = self.now + horizon + 1_000;
+        while self.now < until {
+            self.happen();
+            self.network.advance(self.now);
+            self.judge.observe()?;
+            self.step(LONGEST_STEP);
+        }
+        self.note("everything comes again");
+        for partition in 0..self.scenario.shape.coordinator_partitions {
+            let at = self.partition(Inbox::Coordinator, partition);
+            let high = ready(self.memory.watermarks(&at)).and_then(Result::ok).map_or(0, |marks| marks.high);
+            for offset in 0..high {
+                let record =
+                    ready(self.memory.read(&[(at.clone(), offset)])).and_then(|mut found| found.pop());
+                let Some(Ok(InRecord { at, key, headers, payload, .. })) = record else { continue };
+                self.publish(OutRecord { to: at, key, headers, payload }, None, false);
+            }
+        }
+        Ok(())
     }
 
     /// Time passes, for each process in some order.
@@ -324,8 +359,9 @@ impl World {
             What::Duplicate(inbox, back) => self.duplicate(inbox, back),
             What::Redeliver(inbox, partition, back) => {
                 let at = self.partition(inbox, partition);
-                let high = ready(self.memory.watermarks(&at)).and_then(Result::ok).map_or(0, |m| m.high);
-                self.memory.faults().redeliver(&at, (high - back).max(0));
+                if let Some(Ok(marks)) = ready(self.memory.watermarks(&at)) {
+                    self.memory.faults().redeliver(&at, (marks.high - back).max(marks.low));
+                }
                 self.network.touched();
             }
             What::Crash(number, down) => {
@@ -375,6 +411,7 @@ impl World {
                 let topic = self.names.name(&topic_of(inbox));
                 self.network.outage(&topic, self.now + length);
             }
+            What::Storm(length) => self.network.begin_storm(self.now + length),
             What::Forget(partition) => self.forget(partition),
         }
     }

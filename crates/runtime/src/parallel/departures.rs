@@ -37,6 +37,15 @@ impl Loop {
         self.departures.push(Departure { partitions, ack, until });
     }
 
+    /// These partitions are gone already: nobody waits for them any more, and they may come back.
+    pub(super) fn on_lost(&mut self, gone: &[PartitionId]) {
+        for departure in &mut self.departures {
+            departure.partitions.retain(|at| !gone.contains(at));
+        }
+        self.departures.retain(|departure| !departure.partitions.is_empty());
+        self.let_go(gone);
+    }
+
     /// Lets partitions go in which nothing runs any more, or whose time is up.
     pub(super) async fn let_depart(&mut self, reported: &mut UnboundedReceiver<Report>) {
         while let Some(index) = self.departures.iter().position(|departure| self.is_due(departure)) {

@@ -22,7 +22,7 @@ impl Loop {
             }
             GroupEvent::Assigned(assignments) => self.on_assigned(&assignments),
             GroupEvent::Revoked(gone, ack) => self.on_revoked(gone, ack),
-            GroupEvent::Lost(gone) => self.let_go(&gone),
+            GroupEvent::Lost(gone) => self.on_lost(&gone),
             GroupEvent::OutOfRange { at, offset } => {
                 self.fail(ProcessorError::OutOfRange { at, offset });
             }

@@ -45,8 +45,8 @@ pub(super) struct Intents {
     known: BTreeMap<IntentId, Intent>,
     /// The latest attempt of each task that was dispatched.
     dispatched: HashMap<TaskId, i32>,
-    /// Attempts of which a result was seen, and where.
-    results: HashMap<TaskId, BTreeSet<(String, i32, i64)>>,
+    /// Where results were seen, and of which attempt they are.
+    results: HashMap<TaskId, BTreeMap<(String, i32, i64), i32>>,
 }
 
 impl Intents {
@@ -77,7 +77,7 @@ impl Intents {
             (Body::PlanFragment(fragment), Topic::Coordinator) => self.fragment(id, fragment),
             (Body::TaskResult(result), Topic::Coordinator | Topic::Critic) => {
                 let at = (record.at.topic.to_string(), record.at.partition, record.offset);
-                self.results.entry(result.task_id.clone()).or_default().insert(at);
+                self.results.entry(result.task_id.clone()).or_default().insert(at, result.attempt);
             }
             (Body::Task(task), Topic::Worker(_)) => return self.dispatched(id, task),
             (Body::Outcome(outcome), Topic::Outcomes) => {
@@ -115,7 +115,7 @@ impl Intents {
                 (Some(at), _) => {
                     let place = (at.topic.clone(), at.partition, at.offset);
                     let seen =
-                        self.results.get(&dependency.task_id).is_some_and(|seen| seen.contains(&place));
+                        self.results.get(&dependency.task_id).is_some_and(|seen| seen.contains_key(&place));
                     if !seen {
                         return broken("order", format!("builds on {place:?}, which is no result of it"));
                     }
@@ -189,6 +189,15 @@ impl Intents {
                 known.in_force.push(now.clone());
             }
         }
+        for task in &decided.tasks {
+            let Some(best) = &task.best else { continue };
+            let place = (best.result.topic.clone(), best.result.partition, best.result.offset);
+            let of = self.results.get(&task.task_id).and_then(|seen| seen.get(&place));
+            if of.is_some_and(|attempt| *attempt != best.attempt) {
+                let how = format!("{}: the result of attempt {of:?} counts for {}", task.title, best.attempt);
+                return Err(Violation::new("attempts", how));
+            }
+        }
         for effect in &decided.effects {
             // A dead letter is a record of another time, and may say anything.
             if effect.topic.ends_with(".dlq") {
@@ -221,6 +230,10 @@ impl Intents {
                 }
                 known.decided = Some((value, decided.now));
                 let was_live = std::mem::take(&mut known.live);
+                if was_live && decided.in_backlog && outcome.status == OutcomeStatus::Expired {
+                    let how = format!("{id} expires while its results may wait");
+                    return Err(Violation::new("backlog", how));
+                }
                 let first = known.begun.len() == 1;
                 let by_itself = !matches!(outcome.status, OutcomeStatus::Cancelled | OutcomeStatus::Rejected);
                 let cancelled = known.cancelled_at.is_some_and(|at| at < decided.from_input);

@@ -15,15 +15,17 @@
 //! | `cancelled` | an intent whose cancellation was decided first ends cancelled |
 //! | `commit` | no offset is committed before what follows from its record is there |
 //! | `replay` | the log, read from its beginning and from its last snapshot, gives the same state |
-//! | `log` | the state log is never refused |
+//! | `log` | the state log is never refused, what counts in it is what should, and its time never falls |
+//! | `backlog` | after a take-over no deadline fires before what waited is read |
 //! | `repeats` | a model is asked again only for what was not committed when something happened to its reader |
-//! | `bounded` | a process has no more calls open than it has slots |
+//! | `bounded` | a process has no more calls open than it has slots, a partition no more live intents than it may |
 //! | `lost` | in the end every intent has ended, every record is read, every effect is done |
 //! | `broken` | no process ends by itself, no task panics |
 
 mod accounts;
 mod commits;
 mod intents;
+mod reference;
 mod statelog;
 
 use crate::network::Network;
@@ -218,7 +220,9 @@ impl Judge {
             .map_err(|error| Violation::new("log", format!("{}@{}: {error}", record.at, record.offset)))?;
         let index = usize::try_from(record.at.partition).unwrap_or(0);
         let Some(log) = self.logs.get_mut(index) else { return Ok(()) };
-        if let Some(decided) = log.observe(record.offset, state)? {
+        let inbox = PartitionId::new(self.names.name(&Topic::Coordinator), record.at.partition);
+        let backlog = self.cursors.get(&inbox).copied().unwrap_or(0);
+        if let Some(decided) = log.observe(record.offset, state, backlog)? {
             self.intents.decided(&self.codec, &decided)?;
         }
         Ok(())

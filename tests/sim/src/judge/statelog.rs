@@ -1,6 +1,9 @@
 //! One partition of the state log: what was accepted in it, and whether what was sent follows from that.
 
-use super::{Verdict, Violation};
+use super::{
+    Verdict, Violation,
+    reference::{Reference, kind_of},
+};
 use bytes::Bytes;
 use starling_bus::{InRecord, PartitionId};
 use starling_engine::{
@@ -9,7 +12,7 @@ use starling_engine::{
 };
 use starling_protocol::{
     Timestamp,
-    state::{Entity, IntentEntity, LoggedEffect, RunEntity, StateRecord},
+    state::{Entity, IntentEntity, LoggedEffect, RunEntity, StateRecord, TaskEntity},
 };
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -23,10 +26,14 @@ pub(super) struct Decided {
     pub(super) from_input: i64,
     /// The coordinator's time.
     pub(super) now: Timestamp,
+    /// Whether what waited at the take-over is not all read yet.
+    pub(super) in_backlog: bool,
     /// Intents that were accepted or changed.
     pub(super) intents: Vec<IntentEntity>,
     /// How far intents are.
     pub(super) runs: Vec<RunEntity>,
+    /// Tasks that changed.
+    pub(super) tasks: Vec<TaskEntity>,
     pub(super) effects: Vec<LoggedEffect>,
 }
 
@@ -49,6 +56,11 @@ pub(super) struct StateLog {
     partition: i32,
     worker_partitions: i32,
     fold: LogFold,
+    reference: Reference,
+    /// What waited in the inbox when the present epoch began.
+    backlog: i64,
+    /// The time of the last decision, as it was written.
+    time: Timestamp,
     machine: Coordinator,
     effects: HashMap<Content, Fate>,
     /// All of it, for reading it once more.
@@ -63,6 +75,9 @@ impl StateLog {
     pub(super) fn new(settings: Arc<CoordinatorSettings>, partition: i32, worker_partitions: i32) -> Self {
         Self {
             fold: LogFold::new(settings.coordinator_partitions),
+            reference: Reference::default(),
+            backlog: 0,
+            time: Timestamp(0),
             machine: Coordinator::new(settings.clone(), partition, worker_partitions),
             settings,
             partition,
@@ -75,19 +90,37 @@ impl StateLog {
         }
     }
 
-    /// Judges the next record; says what it decides.
-    pub(super) fn observe(&mut self, offset: i64, record: StateRecord) -> Result<Option<Decided>, Violation> {
+    /// Judges the next record; says what it decides. `inbox` is how much of the inbox was there before it.
+    pub(super) fn observe(
+        &mut self,
+        offset: i64,
+        record: StateRecord,
+        inbox: i64,
+    ) -> Result<Option<Decided>, Violation> {
         self.records.push((offset, record.clone()));
         let effects = match &record {
             StateRecord::Decision(decision) => decision.effects.clone(),
             _ => Vec::new(),
         };
         let from_input = self.next_input();
-        let now = self.fold.position().map(|position| position.now);
+        let expected = self.reference.judge(offset, &record);
+        let written = match &record {
+            StateRecord::Decision(decision) => decision.now,
+            _ => self.time,
+        };
         let refused = |refusal| Violation::new("log", format!("partition {}: {refusal}", self.partition));
-        match self.fold.observe(offset, record).map_err(refused)? {
+        let observed = self.fold.observe(offset, record).map_err(refused)?;
+        if kind_of(&observed) != expected {
+            let how = format!(
+                "partition {}, offset {offset}: {expected:?} is taken for {observed:?}",
+                self.partition
+            );
+            return Err(Violation::new("log", how));
+        }
+        match observed {
             Observed::Epoch => {
                 self.epochs += 1;
+                self.backlog = inbox;
                 let pending = self.fold.position().map(|position| position.pending.clone());
                 for effect in pending.into_iter().flatten().flat_map(|(_, effects)| effects) {
                     self.effects.entry(content(&effect)).or_default().doubts += 1;
@@ -96,24 +129,30 @@ impl StateLog {
             }
             Observed::Decision { changed, deleted } => {
                 self.decisions += 1;
-                let later = self.fold.position().map(|position| position.now);
-                if later < now {
+                if written < self.time {
                     return Err(Violation::new("log", "the coordinator's time fell"));
                 }
+                self.time = written;
                 self.machine.apply(&changed, &deleted);
+                let live = self.machine.load().live;
+                if live > self.settings.max_live {
+                    let how = format!("partition {} works on {live} intents at once", self.partition);
+                    return Err(Violation::new("bounded", how));
+                }
                 for effect in &effects {
                     self.effects.entry(content(effect)).or_default().decided += 1;
                 }
-                let (mut intents, mut runs) = (Vec::new(), Vec::new());
+                let (mut intents, mut runs, mut tasks) = (Vec::new(), Vec::new(), Vec::new());
                 for entity in changed {
                     match entity {
                         Entity::Intent(intent) => intents.push(intent),
                         Entity::Run(run) => runs.push(run),
+                        Entity::Task(task) => tasks.push(task),
                         _ => {}
                     }
                 }
-                let now = later.unwrap_or_default();
-                Ok(Some(Decided { from_input, now, intents, runs, effects }))
+                let in_backlog = self.next_input() < self.backlog;
+                Ok(Some(Decided { from_input, now: written, in_backlog, intents, runs, tasks, effects }))
             }
             Observed::Base(_) => Err(Violation::new("log", "the log has lost its beginning")),
             Observed::Snapshot => {
