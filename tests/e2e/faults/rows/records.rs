@@ -203,14 +203,18 @@ fn verdict(result: &Envelope, body: &TaskResult, at: RecordRef) -> Envelope {
     }
 }
 
-/// A result that the topic does not take: the task fails with the reason, the others are done.
+/// A result that the topic does not take, because somebody has lowered its limit: the task fails with the reason, the
+/// others are done.
 pub(super) async fn result_too_large(world: World) -> Result<Figures> {
-    let model = Scripted::new(Plan::independent(4)).but(|call| {
-        let large = call.purpose == Purpose::Work && call.section("Task") == Some("t0");
-        large.then(|| MockAction::reply("large ".repeat(30_000)))
+    // Nothing that can be compressed: the broker measures what arrives.
+    let large: String = (0..25_000).map(|_| format!("{:08x}", rand::random::<u32>())).collect();
+    let model = Scripted::new(Plan::independent(4)).but(move |call| {
+        let is_large = call.purpose == Purpose::Work && call.section("Task") == Some("t0");
+        is_large.then(|| MockAction::reply(large.clone()))
     });
-    let options = world.options(&model, 1).set("topics.max_message=128KiB").set("coordinator.max_attempts=2");
-    let swarm = Swarm::start(options.set("statelog.max_record=100KiB")).await?;
+    let swarm = Swarm::start(world.options(&model, 1).set("coordinator.max_attempts=2")).await?;
+    let critics = swarm.names.name(&Topic::Critic);
+    configure_topic(&shared_brokers()?, &critics, "max.message.bytes", "100000").await?;
     let mut judge = Judge::new(&model);
     let id = judge.publish(&swarm, "a result that is too large").await?;
     judge.bury(2); // one for each attempt
