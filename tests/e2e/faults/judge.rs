@@ -15,6 +15,9 @@ use tokio::time::sleep;
 /// How long brokers may take to answer the judge.
 const ANSWER: Duration = Duration::from_secs(60);
 
+/// How long the last commits may take until everything is accounted for.
+const AUDIT: Duration = Duration::from_secs(20);
+
 /// What a model call is about: a goal, and the title of a task if it is about one. Each goal belongs to one intent.
 type About = (String, String);
 
@@ -27,6 +30,8 @@ pub(crate) struct Judge {
     /// Model calls that may be repeated.
     allowed: usize,
     dead_letters: usize,
+    /// Whether `starling audit` is to find nothing.
+    audited: bool,
 }
 
 /// What there is in the end.
@@ -43,6 +48,7 @@ impl Judge {
             rejected: BTreeSet::new(),
             allowed: 0,
             dead_letters: 0,
+            audited: true,
         }
     }
 
@@ -67,6 +73,12 @@ impl Judge {
     /// So many records more are to be dead letters.
     pub(crate) fn bury(&mut self, records: usize) {
         self.dead_letters += records;
+    }
+
+    /// The row does what `starling audit` has to object to: takes records out of topics, forges them, or leaves an
+    /// intent among the dead letters without an outcome.
+    pub(crate) fn audit_has_to_object(&mut self) {
+        self.audited = false;
     }
 
     /// Processes were killed, or have lost their partitions, just now: their calls may be repeated that their group has not
@@ -201,6 +213,13 @@ impl Judge {
             figures.dead_letters,
             self.dead_letters
         );
+        // A second opinion: it follows every record of every intent through all topics.
+        let audit = swarm.all_audited(AUDIT).await;
+        match audit {
+            Err(error) if self.audited => return Err(error.context("starling audit")),
+            Ok(_) if !self.audited => bail!("starling audit finds nothing"),
+            Ok(_) | Err(_) => {}
+        }
         Ok(Found { figures, outcomes })
     }
 }

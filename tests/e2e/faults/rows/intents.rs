@@ -36,6 +36,7 @@ pub(super) async fn duplicate_ids(world: World) -> Result<Figures> {
     swarm.planners.remove(0).kill()?;
     swarm.submit("said-long-ago", "said long ago").await?;
     judge.bury(1);
+    judge.audit_has_to_object();
     sleep(HORIZON + Duration::from_secs(1)).await; // the fault itself
     let planner = swarm.spawn("starling-planner")?;
     swarm.planners.push(planner);

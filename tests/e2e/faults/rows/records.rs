@@ -119,6 +119,7 @@ pub(super) async fn topic_recreated(world: World) -> Result<Figures> {
     judge.publish(&swarm, "in a topic that is made anew").await?;
     eventually("four tasks run, four wait", SOON, || swarm.model.stats().open_by_purpose.work == 4).await;
     judge.all_lost(&swarm.logs).await?;
+    judge.audit_has_to_object();
     delete_topic(&broker, &swarm.names.name(&Topic::Worker(None))).await?;
     let (code, create) = swarm.cli(&["topics", "create"]).await?;
     ensure!(code == Some(0), "topics create: {}", create.last_lines());
@@ -140,6 +141,7 @@ pub(super) async fn reference_broken(world: World) -> Result<Figures> {
     let model = Scripted::new(plan);
     let swarm = Swarm::start(SwarmOptions { critics: 0, ..world.options(&model, 1) }).await?;
     let mut judge = Judge::new(&model);
+    judge.audit_has_to_object();
     for (name, is_removed) in [("reference removed", true), ("reference replaced", false)] {
         let id = judge.publish(&swarm, name).await?;
         until("the first result is there", SOON, || async {
