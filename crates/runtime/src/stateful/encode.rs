@@ -87,6 +87,11 @@ impl Encoder {
         })
     }
 
+    /// Whether an effect gives a record to people.
+    pub(super) fn is_dead_letter(&self, effect: &LoggedEffect) -> bool {
+        effect.topic == self.router.names().name(&Topic::Dlq)
+    }
+
     /// What the machine is to be told about an effect that the broker refused. `None` if the effect was
     /// no envelope, so that no intent waits for it.
     pub(super) fn refusal(&self, effect: &LoggedEffect, reason: &str) -> Option<Event> {

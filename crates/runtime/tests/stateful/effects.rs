@@ -85,6 +85,21 @@ async fn a_refused_effect_comes_back_as_an_input() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_dead_letter_that_is_refused_stops_the_process_and_is_not_lost() {
+    let world = World::new().await;
+    let running = world.start().await;
+    world.faults().on_send(&world.at(&Topic::Dlq, 0), SendFault::Refused);
+    world.put(0, b"rubbish".to_vec()).await;
+    let reason = running.failure().await.to_string();
+    assert!(reason.contains("the dead letters take no record"), "{reason}");
+    assert!(world.records(&Topic::Dlq, 0).await.is_empty());
+
+    let running = world.start().await; // somebody has mended them
+    eventually("it is there", async || world.records(&Topic::Dlq, 0).await.len() == 1).await;
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_effect_that_fails_for_a_while_is_sent_again() {
     let world = World::new().await;
     let intent = world.intent(0, 0);

@@ -167,7 +167,7 @@ impl<'a, M: Machine> Live<'a, M> {
                 biased;
                 () = Stop::wanted(stop), if !stopping => self.give_back(),
                 appended = delivery_of(&mut self.appending) => self.appended(appended?).await?,
-                performed = self.performer.next() => self.performed(performed),
+                performed = self.performer.next() => self.performed(performed)?,
                 envelope = reading_of(&mut self.unread), if !stopping => self.now_read(envelope),
                 event = self.inbox.next(), if has_room && self.unread.is_none() => self.received(event)?,
                 changed = self.fleet.changed(), if has_room && self.fleet_speaks => {
@@ -343,25 +343,27 @@ impl<'a, M: Machine> Live<'a, M> {
 
     // ---- effects ----
 
-    fn performed(&mut self, performed: Performed) {
+    fn performed(&mut self, performed: Performed) -> Result<(), Failure> {
         let counters = &self.shared.reporter.counters;
         match performed {
             Performed::Done { seq } => {
                 count(&counters.effects_done, 1);
                 self.owner.effect_done(seq);
             }
+            // Nothing is dropped in silence: what people cannot be given stays undone in the log until they can.
+            Performed::Refused { effect, reason, .. } if self.shared.encoder.is_dead_letter(&effect) => {
+                count(&counters.effects_refused, 1);
+                return Err(Failure::Fatal(format!("the dead letters take no record: {reason}")));
+            }
             Performed::Refused { seq, effect, reason } => {
                 count(&counters.effects_refused, 1);
                 let event = self.shared.encoder.refusal(&effect, &reason);
                 let (topic, partition) = (effect.topic, effect.partition);
-                if event.is_none() {
-                    tracing::error!(topic, partition, reason, "a dead letter is lost: the broker refuses it");
-                } else {
-                    tracing::warn!(topic, partition, reason, "the broker refuses an effect");
-                }
+                tracing::warn!(topic, partition, reason, "the broker refuses an effect");
                 self.waiting.push_front(Input::Refused { seq, event });
             }
         }
+        Ok(())
     }
 
     /// Whether the log is to be told that effects are done, though nothing else is to be decided.
