@@ -84,8 +84,11 @@ fn held_in_the_middle() -> Scripted {
 
 /// As [`starling_e2e::eventually`], for what a service tells.
 async fn tells(what: &str, member: &Member, sign: &str) {
-    let said = |metrics: String| metrics.lines().any(|line| line.starts_with(sign) && !line.ends_with(" 0"));
-    eventually(what, SOON, || said(member.metrics())).await;
+    eventually(what, SOON, || says(member, sign)).await;
+}
+
+fn says(member: &Member, sign: &str) -> bool {
+    member.metrics().lines().any(|line| line.starts_with(sign) && !line.ends_with(" 0"))
 }
 
 const WAITS: &str = "starling_schema_lookups_total{reason=\"waiting\"}";
@@ -148,8 +151,7 @@ async fn replaced_process_by_process(brokers: Option<&str>) -> Result<()> {
         ensure!(place.schemas(&Topic::State).await? == expected, "{version:?}");
     }
     for (service, member) in running {
-        let text = member.metrics();
-        ensure!(!text.lines().any(|line| line.starts_with(WAITS)), "{service}: nothing had to wait");
+        ensure!(!says(&member, WAITS), "{service}: nothing had to wait");
         member.stop().await?;
     }
     Ok(())

@@ -43,7 +43,7 @@ pub(super) struct Intents {
     /// How long an intent is remembered that has ended.
     horizon: Duration,
     known: BTreeMap<IntentId, Intent>,
-    /// The latest attempt of each task that was dispatched.
+    /// The latest attempt of each task that was decided.
     dispatched: HashMap<TaskId, i32>,
     /// Where results were seen, and of which attempt they are.
     results: HashMap<TaskId, BTreeMap<(String, i32, i64), i32>>,
@@ -102,11 +102,6 @@ impl Intents {
         let Some(known) = self.known.get(id) else { return Ok(()) };
         let broken =
             |promise, how: String| Err(Violation::new(promise, format!("{id}, {}: {how}", task.title)));
-        let before = self.dispatched.insert(task.task_id.clone(), task.attempt).unwrap_or(0);
-        if task.attempt > before + 1 {
-            return broken("attempts", format!("attempt {} after attempt {before}", task.attempt));
-        }
-        self.dispatched.insert(task.task_id.clone(), before.max(task.attempt));
         if known.attempts > 0 && task.attempt > known.attempts {
             return broken("attempts", format!("attempt {} of {}", task.attempt, known.attempts));
         }
@@ -217,6 +212,14 @@ impl Intents {
             // It may begin and end within one decision, and then it was never written down.
             Body::Task(_) | Body::PlanRequest(_) if !known.live && known.decided.is_some() => {
                 Err(Violation::new("after", format!("a {} of {id}, which has ended", envelope.body.kind())))
+            }
+            Body::Task(task) => {
+                let before = self.dispatched.insert(task.task_id.clone(), task.attempt).unwrap_or(0);
+                if task.attempt == before + 1 {
+                    return Ok(());
+                }
+                let how = format!("{id}, {}: attempt {} after attempt {before}", task.title, task.attempt);
+                Err(Violation::new("attempts", how))
             }
             Body::Outcome(outcome) => {
                 let value = Bytes::copy_from_slice(value);
