@@ -248,6 +248,8 @@ pub enum BenchCommand {
     Hop(HopArgs),
     /// State-log decisions against Kafka transactions over the same partitions.
     Decision(DecisionArgs),
+    /// A coordinator killed in the middle of many live intents: how soon the next one goes on, and what it sends again.
+    Takeover(TakeoverArgs),
 }
 
 /// The bus of a bench.
@@ -302,6 +304,9 @@ pub struct FanoutArgs {
     /// Milliseconds that each model call takes.
     #[arg(long, value_name = "MS", default_value_t = 0)]
     pub model_latency: u64,
+    /// Leave out the bare pipeline that the swarm is compared with.
+    #[arg(long)]
+    pub no_bare: bool,
     /// The swarm.
     #[command(flatten)]
     pub swarm: SwarmArgs,
@@ -339,6 +344,29 @@ pub struct HopArgs {
     /// The bus.
     #[arg(long, value_enum, default_value_t = BusKind::Memory)]
     pub bus: BusKind,
+    /// One JSON object on stdout, nothing else.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `starling bench takeover`. Runs on the broker of --brokers, and starts `starling-planner` from beside this program.
+#[derive(Clone, Debug, Args)]
+pub struct TakeoverArgs {
+    /// Intents, all live at once.
+    #[arg(long, default_value_t = 1_000)]
+    pub intents: usize,
+    /// Tasks of each intent.
+    #[arg(long, default_value_t = 50)]
+    pub tasks: usize,
+    /// Milliseconds that the model works on a task.
+    #[arg(long, value_name = "MS", default_value_t = 300)]
+    pub work_latency: u64,
+    /// Worker members.
+    #[arg(long, default_value_t = 4)]
+    pub workers: usize,
+    /// Slots of each worker member.
+    #[arg(long, default_value_t = 25)]
+    pub slots: usize,
     /// One JSON object on stdout, nothing else.
     #[arg(long)]
     pub json: bool,

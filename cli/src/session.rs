@@ -18,7 +18,7 @@ pub struct Session {
     pub settings: Arc<Settings>,
     telemetry: Mutex<Option<TelemetryGuard>>,
     spans: Spans,
-    brokers_given: bool,
+    flags: CommonFlags,
     origins: Vec<String>,
 }
 
@@ -38,6 +38,7 @@ impl Session {
     /// Names all faults of the settings.
     pub fn open(flags: &CommonFlags, log: Log) -> Result<Self, CliError> {
         let origins = origins(flags, &Sources::of_process(flags.config.clone(), Vec::new()));
+        let given = flags.clone();
         let mut flags = flags.clone();
         if flags.config.is_empty() && std::env::var_os("STARLING__TELEMETRY__LOG_LEVEL").is_none() {
             // A person who asks for an answer does not want the log of a service around it.
@@ -54,14 +55,19 @@ impl Session {
             settings: Arc::new(settings),
             spans: guard.spans(),
             telemetry: Mutex::new(Some(guard)),
-            brokers_given: flags.brokers.is_some(),
+            flags: given,
             origins,
         })
     }
 
     /// Whether a broker was named on the command line.
     pub fn brokers_given(&self) -> bool {
-        self.brokers_given
+        self.flags.brokers.is_some()
+    }
+
+    /// The flags for settings, as they were given.
+    pub fn flags(&self) -> &CommonFlags {
+        &self.flags
     }
 
     /// Where settings come from beside the defaults: names, never values.

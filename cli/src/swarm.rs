@@ -17,6 +17,8 @@ const FLUSH: Duration = Duration::from_secs(5);
 
 /// How many of what, beside what the settings say.
 pub struct Shape {
+    /// Whether it has a planner, and with it a coordinator; otherwise one is expected elsewhere.
+    pub planner: bool,
     /// Members of the worker group.
     pub workers: usize,
     /// The model; `None` takes the one of the settings.
@@ -41,7 +43,7 @@ impl Swarm {
         bus.create_topics(&topic_specs(&session.settings.topics)).await?;
         let mut settings = Settings::clone(&session.settings);
         settings.registry.url = None; // what never leaves the process needs no id
-        let shape = Shape { workers: 1, model: None };
+        let shape = Shape { planner: true, workers: 1, model: None };
         Self::start(Arc::new(settings), bus, session.spans().clone(), shape).await
     }
 
@@ -50,7 +52,7 @@ impl Swarm {
     /// # Errors
     /// The settings do not fit, topics are missing, or the broker is unreachable.
     pub async fn on(session: &Session, bus: Arc<dyn Bus>) -> Result<Self, CliError> {
-        let shape = Shape { workers: 1, model: None };
+        let shape = Shape { planner: true, workers: 1, model: None };
         Self::start(session.settings.clone(), bus, session.spans().clone(), shape).await
     }
 
@@ -78,11 +80,11 @@ impl Swarm {
             parts.model = traced(model, &node);
         }
         let mut services = JoinSet::new();
-        let (planner, critic) = (
-            starling_planner::serve(node.clone(), parts.clone()),
-            starling_critic::serve(node.clone(), parts.clone()),
-        );
-        services.spawn(async move { planner.await.map_err(|error| error.to_string()) });
+        if shape.planner {
+            let planner = starling_planner::serve(node.clone(), parts.clone());
+            services.spawn(async move { planner.await.map_err(|error| error.to_string()) });
+        }
+        let critic = starling_critic::serve(node.clone(), parts.clone());
         services.spawn(async move { critic.await.map_err(|error| error.to_string()) });
         for member in 0..shape.workers {
             // A member of its own to the group and to the fleet, though of the same process.

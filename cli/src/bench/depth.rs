@@ -3,7 +3,8 @@
 use super::{
     measure::{Figures, Percentiles, rss_mb},
     probe::Probe,
-    stage::{BenchModel, Stage},
+    scene::BenchModel,
+    stage::Stage,
 };
 use crate::{args::DepthArgs, exit::CliError, session::Session};
 use starling_llm::mock::{MockOptions, scripts, scripts::Latencies};

@@ -1,13 +1,15 @@
 //! Intents with many independent tasks: how many criticised subtasks the swarm does in a second.
 
 use super::{
+    bare::{Bare, Sizes},
     measure::{Figures, Percentiles, cpu_time, rss_mb},
     probe::Probe,
-    stage::{BenchModel, Stage},
+    scene::{BenchModel, Scene},
+    stage::Stage,
 };
 use crate::{args::FanoutArgs, exit::CliError, session::Session};
 use starling_llm::mock::{MockOptions, scripts, scripts::Latencies};
-use starling_protocol::{IntentId, OutcomeStatus};
+use starling_protocol::{IntentId, OutcomeStatus, Topic};
 use std::{
     collections::HashMap,
     sync::Arc,
@@ -21,7 +23,8 @@ pub(super) async fn run(session: &Session, args: &FanoutArgs) -> Result<Figures,
     } else {
         BenchModel::Http(MockOptions::new(scripts::fanout(args.tasks, Latencies::all(latency))))
     };
-    let stage = Stage::set(session, &args.swarm, model).await?;
+    let scene = Scene::of(session, &args.swarm, model)?;
+    let stage = Stage::on(session, &args.swarm, scene.clone(), true).await?;
     // One intent beforehand opens connections and fills caches.
     measure(&stage, "warm", 1).await?;
     let cpu = cpu_time();
@@ -29,16 +32,39 @@ pub(super) async fn run(session: &Session, args: &FanoutArgs) -> Result<Figures,
     let times = measure(&stage, "intent", args.intents).await?;
     let wall = start.elapsed();
     let subtasks = (args.intents * args.tasks) as f64;
+    let rate = subtasks / wall.as_secs_f64();
     let mut figures = Figures::new("fanout", args.swarm.bus.name());
     figures.workers = args.swarm.workers;
     figures.slots = args.swarm.slots;
-    figures.subtasks_per_s = Some((subtasks / wall.as_secs_f64()).round());
+    figures.subtasks_per_s = Some(rate.round());
     figures.intent = Percentiles::of(times);
     figures.cpu_s_per_1000 =
         cpu.zip(cpu_time()).map(|(before, after)| (after - before).as_secs_f64() * 1000.0 / subtasks);
     figures.rss_mb = rss_mb();
+    let sizes = if args.no_bare { None } else { Some(sizes(&stage).await?) };
     stage.strike().await;
+    if let Some(sizes) = sizes {
+        let bare = bare(session, args, &scene, sizes).await?;
+        figures.more = vec![("bare_subtasks_per_s", bare.round()), ("ratio_to_bare", rate / bare)];
+    }
     Ok(figures)
+}
+
+/// Tasks a second of the bare pipeline.
+async fn bare(session: &Session, args: &FanoutArgs, scene: &Scene, sizes: Sizes) -> Result<f64, CliError> {
+    let mut bare = Bare::set(session, args, scene, sizes).await?;
+    bare.run(args.tasks).await?;
+    let tasks = args.intents * args.tasks;
+    let wall = bare.run(tasks).await?;
+    bare.strike().await;
+    Ok(tasks as f64 / wall.as_secs_f64())
+}
+
+/// How large the records were that the swarm wrote. Its verdicts share a topic with much else, so they are taken to be
+/// like its results, which they resemble.
+async fn sizes(stage: &Stage) -> Result<Sizes, CliError> {
+    let (task, result) = (stage.size(&Topic::Worker(None)).await?, stage.size(&Topic::Critic).await?);
+    Ok(Sizes { task, result, verdict: result })
 }
 
 /// Submits all at once and waits for all; how long each took.

@@ -4,7 +4,8 @@
 use super::{
     measure::{Figures, Percentiles, rss_mb},
     probe::Probe,
-    stage::{BenchModel, Stage},
+    scene::BenchModel,
+    stage::Stage,
 };
 use crate::{
     args::{HopArgs, SwarmArgs},

@@ -1,12 +1,17 @@
 //! Benches: figures of the swarm on this machine. Compare ratios within one run; machines are noisy.
 
+mod bare;
 mod decision;
 mod depth;
+mod dispatches;
 mod fanout;
+mod held;
 mod hop;
 mod measure;
 mod probe;
+mod scene;
 mod stage;
+mod takeover;
 
 use crate::{args::BenchCommand, exit::CliError, session::Session};
 use std::process::ExitCode;
@@ -20,6 +25,7 @@ pub async fn run(session: &Session, command: BenchCommand) -> Result<ExitCode, C
         BenchCommand::Fanout(args) => (fanout::run(session, &args).await?, args.swarm.json),
         BenchCommand::Depth(args) => (depth::run(session, &args).await?, args.swarm.json),
         BenchCommand::Hop(args) => (hop::run(session, &args).await?, args.json),
+        BenchCommand::Takeover(args) => (takeover::run(session, &args).await?, args.json),
         BenchCommand::Decision(args) => (decision::run(session, &args).await?, args.json),
     };
     if json {

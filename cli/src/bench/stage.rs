@@ -1,22 +1,23 @@
 //! What a bench of the swarm runs on: a swarm of its own, and an eye on all outcomes.
 
+use super::scene::{BenchModel, Litter, Scene};
 use crate::{
-    args::{BusKind, SwarmArgs},
+    args::SwarmArgs,
     client::{Client, Submission},
     exit::CliError,
     session::Session,
     swarm::{Shape, Swarm},
 };
-use starling_bus::{
-    Bus, KafkaOptions, LogReader, MemoryBus, MemoryOptions, PartitionId, ReaderEvent, StartAt, delete_topics,
-};
-use starling_llm::{
-    Model,
-    mock::{MockOptions, MockServer},
-};
+use starling_bus::{Bus, KafkaOptions, LogReader, PartitionId, ReaderEvent, StartAt, delete_topics};
 use starling_protocol::{Body, Codec, Envelope, Intent, IntentId, Outcome, Topic, TopicNames};
-use starling_runtime::{Settings, process::Traffic, settings::Offline, topics::topic_specs};
-use std::{sync::Arc, time::Instant};
+use starling_runtime::topics::topic_specs;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// A topic that says nothing for so long has said all.
+const QUIET: Duration = Duration::from_millis(500);
 
 /// A swarm and its user.
 pub(super) struct Stage {
@@ -24,18 +25,13 @@ pub(super) struct Stage {
     client: Client,
     outcomes: Arc<dyn LogReader>,
     codec: Codec,
-    /// The topics that were made on a real broker.
-    litter: Option<(KafkaOptions, Vec<String>)>,
-    // Ends with the stage.
-    _model: Option<MockServer>,
-}
-
-/// The model of a bench.
-pub(super) enum BenchModel {
-    /// Over HTTP, from a server of the bench's own.
-    Http(MockOptions),
-    /// In this process.
-    InProcess(Arc<dyn Model>),
+    /// The swarm's bus.
+    pub(super) bus: Arc<dyn Bus>,
+    /// The names of its topics.
+    pub(super) names: TopicNames,
+    litter: Litter,
+    // Its model is there as long as the stage.
+    _scene: Arc<Scene>,
 }
 
 impl Stage {
@@ -44,45 +40,27 @@ impl Stage {
         args: &SwarmArgs,
         model: BenchModel,
     ) -> Result<Self, CliError> {
-        let mut settings = Settings::clone(&session.settings);
-        settings.topics.prefix = format!("bench{:08x}", rand::random::<u32>());
-        settings.topics.replication = -1;
-        settings.registry.url = None; // it would keep subjects of topics that nobody needs again
-        settings.coordinator.max_depth = 100; // a bench may want a chain
-        settings.processor.slots.worker = args.slots;
-        settings.processor.slots.critic = args.slots * args.workers;
-        let (model, server) = match model {
-            BenchModel::InProcess(model) => (Some(model), None),
-            BenchModel::Http(options) => {
-                let server = MockServer::start(options)
-                    .map_err(|e| CliError::Failed(format!("the model server: {e}")))?;
-                settings.model.base_url = Some(server.base_url());
-                settings.model.offline = Offline::No;
-                settings.model.max_in_flight = args.slots * args.workers * 2;
-                (None, Some(server))
-            }
-        };
-        let bus: Arc<dyn Bus> = match args.bus {
-            BusKind::Memory => MemoryBus::new(MemoryOptions::default()),
-            BusKind::Kafka => session.kafka(Traffic::FanOut)?,
-        };
-        let specs = topic_specs(&settings.topics);
-        let litter = (args.bus == BusKind::Kafka).then(|| {
-            let names = specs.iter().map(|spec| spec.name.clone()).collect();
-            (session.kafka_options(Traffic::OneByOne), names)
-        });
-        bus.create_topics(&specs).await?;
+        let scene = Scene::of(session, args, model)?;
+        Self::on(session, args, scene, true).await
+    }
+
+    /// The same on a scene that others use as well; `planner` says whether the swarm has one.
+    pub(super) async fn on(
+        session: &Session,
+        args: &SwarmArgs,
+        scene: Arc<Scene>,
+        planner: bool,
+    ) -> Result<Self, CliError> {
+        let settings = scene.settings.clone();
+        let (bus, litter) = scene.bus(session, &topic_specs(&settings.topics)).await?;
         let names = TopicNames::new(settings.topics.prefix.as_str());
-        let outcomes = bus.reader().await?;
-        let name = names.name(&Topic::Outcomes);
-        for partition in 0..bus.partitions(&name).await? {
-            outcomes.add(PartitionId::new(name.as_str(), partition), StartAt::Beginning).await?;
-        }
-        let client = Client::new(bus.clone(), names);
-        let shape = Shape { workers: args.workers, model };
-        let swarm = Swarm::start(Arc::new(settings), bus, session.spans().clone(), shape).await?;
+        let outcomes = reader(bus.as_ref(), &names.name(&Topic::Outcomes)).await?;
+        let client = Client::new(bus.clone(), names.clone());
+        let shape = Shape { planner, workers: args.workers, model: scene.model.clone() };
+        let swarm = Swarm::start(settings, bus.clone(), session.spans().clone(), shape).await?;
         swarm.ready().await?;
-        Ok(Self { swarm, client, outcomes, codec: Codec::default(), litter, _model: server })
+        let codec = Codec::default();
+        Ok(Self { swarm, client, outcomes, codec, bus, names, litter, _scene: scene })
     }
 
     /// Publishes an intent.
@@ -113,14 +91,47 @@ impl Stage {
         }
     }
 
+    /// How many intents have ended that nobody has asked for yet.
+    pub(super) async fn ended(&self) -> Result<usize, CliError> {
+        let mut ended = 0;
+        while let Ok(outcome) = tokio::time::timeout(QUIET, self.outcome()).await {
+            outcome?;
+            ended += 1;
+        }
+        Ok(ended)
+    }
+
+    /// Bytes of the first record that is found in a topic.
+    pub(super) async fn size(&self, topic: &Topic) -> Result<usize, CliError> {
+        let topic = self.names.name(topic);
+        for partition in 0..self.bus.partitions(&topic).await? {
+            let at = PartitionId::new(topic.as_str(), partition);
+            let marks = self.bus.watermarks(&at).await?;
+            if marks.low < marks.high
+                && let Some(Ok(record)) = self.bus.read(&[(at, marks.low)]).await.pop()
+            {
+                return Ok(record.value().len());
+            }
+        }
+        Err(CliError::Failed(format!("{topic} is empty")))
+    }
+
     /// Ends the swarm, and leaves nothing of it on the broker.
     pub(super) async fn strike(self) {
         self.swarm.stop().await;
         drop(self.outcomes);
-        if let Some((options, topics)) = self.litter {
-            clear(options, &topics.iter().map(String::as_str).collect::<Vec<_>>()).await;
-        }
+        drop(self.bus);
+        self.litter.clear().await;
     }
+}
+
+/// Reads a topic from its beginning.
+pub(super) async fn reader(bus: &dyn Bus, topic: &str) -> Result<Arc<dyn LogReader>, CliError> {
+    let reader = bus.reader().await?;
+    for partition in 0..bus.partitions(topic).await? {
+        reader.add(PartitionId::new(topic, partition), StartAt::Beginning).await?;
+    }
+    Ok(reader)
 }
 
 /// Deletes the topics of a bench. That they are still there is no reason to throw its figures away.

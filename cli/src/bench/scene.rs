@@ -1,0 +1,93 @@
+//! What everything that one bench compares has in common: settings, a model, a kind of bus.
+
+use super::stage::clear;
+use crate::{
+    args::{BusKind, SwarmArgs},
+    exit::CliError,
+    session::Session,
+};
+use starling_bus::{Bus, KafkaOptions, MemoryBus, MemoryOptions, TopicSpec};
+use starling_llm::{
+    Model,
+    mock::{MockOptions, MockServer},
+};
+use starling_runtime::{Settings, process::Traffic, settings::Offline};
+use std::sync::Arc;
+
+/// The model of a bench.
+pub(super) enum BenchModel {
+    /// Over HTTP, from a server of the bench's own.
+    Http(MockOptions),
+    /// In this process.
+    InProcess(Arc<dyn Model>),
+}
+
+/// What is the same for all that a bench compares.
+pub(super) struct Scene {
+    /// Those of the session, for topics of the bench's own.
+    pub(super) settings: Arc<Settings>,
+    /// The model, if it is in this process.
+    pub(super) model: Option<Arc<dyn Model>>,
+    kind: BusKind,
+    // The model otherwise; it ends with the scene.
+    _server: Option<MockServer>,
+}
+
+impl Scene {
+    pub(super) fn of(session: &Session, args: &SwarmArgs, model: BenchModel) -> Result<Arc<Self>, CliError> {
+        let mut settings = Settings::clone(&session.settings);
+        settings.topics.prefix = prefix();
+        settings.topics.replication = -1;
+        settings.registry.url = None; // it would keep subjects of topics that nobody needs again
+        settings.coordinator.max_depth = 100; // a bench may want a chain
+        settings.processor.slots.worker = args.slots;
+        settings.processor.slots.critic = args.slots * args.workers;
+        let (model, server) = match model {
+            BenchModel::InProcess(model) => (Some(model), None),
+            BenchModel::Http(options) => {
+                let server = MockServer::start(options)
+                    .map_err(|e| CliError::Failed(format!("the model server: {e}")))?;
+                settings.model.base_url = Some(server.base_url());
+                settings.model.offline = Offline::No;
+                settings.model.max_in_flight = args.slots * args.workers * 2;
+                (None, Some(server))
+            }
+        };
+        Ok(Arc::new(Self { settings: Arc::new(settings), model, kind: args.bus, _server: server }))
+    }
+
+    /// A bus of one's own, with these topics.
+    pub(super) async fn bus(
+        &self,
+        session: &Session,
+        topics: &[TopicSpec],
+    ) -> Result<(Arc<dyn Bus>, Litter), CliError> {
+        let bus: Arc<dyn Bus> = match self.kind {
+            BusKind::Memory => MemoryBus::new(MemoryOptions::default()),
+            BusKind::Kafka => session.kafka(Traffic::FanOut)?,
+        };
+        let litter = Litter((self.kind == BusKind::Kafka).then(|| {
+            let names = topics.iter().map(|spec| spec.name.clone()).collect();
+            (session.kafka_options(Traffic::OneByOne), names)
+        }));
+        bus.create_topics(topics).await?;
+        Ok((bus, litter))
+    }
+}
+
+/// A prefix for topics that nobody else has.
+pub(super) fn prefix() -> String {
+    format!("bench{:08x}", rand::random::<u32>())
+}
+
+/// The topics that were made on a real broker.
+pub(super) struct Litter(Option<(KafkaOptions, Vec<String>)>);
+
+impl Litter {
+    /// Leaves nothing on the broker.
+    pub(super) async fn clear(self) {
+        if let Some((options, topics)) = self.0 {
+            clear(options, &topics.iter().map(String::as_str).collect::<Vec<_>>()).await;
+        }
+    }
+}
