@@ -3,7 +3,7 @@
 use super::stage::{Stage, reader};
 use crate::exit::CliError;
 use starling_bus::{LogReader, ReaderEvent};
-use starling_protocol::{Codec, Envelope, EnvelopeId, Topic, topic::partition_of};
+use starling_protocol::{Codec, Envelope, EnvelopeId, IntentId, Topic, topic::partition_of};
 use std::{
     collections::{BTreeMap, HashSet},
     sync::Arc,
@@ -11,11 +11,9 @@ use std::{
 };
 
 /// What was counted.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Count {
-    /// Different dispatches.
-    pub(super) known: usize,
-    /// Those of them that were there when the coordinator ended.
+    /// Dispatches that were there when the coordinator ended.
     pub(super) before: usize,
     /// Records whose dispatch was there before.
     pub(super) repeated: usize,
@@ -23,14 +21,52 @@ pub(super) struct Count {
     pub(super) first: Option<Instant>,
     /// When that of the last partition came.
     pub(super) last: Option<Instant>,
-    /// Partitions of the coordinators that have not dispatched anything new since.
-    silent: usize,
+    /// Number of partitions of the coordinators.
+    partitions: i32,
+    seen: HashSet<EnvelopeId>,
+    /// Which of them dispatch, and whether they have since the coordinator ended.
+    spoke: BTreeMap<i32, bool>,
 }
 
 impl Count {
+    fn new(partitions: i32) -> Self {
+        Self {
+            before: 0,
+            repeated: 0,
+            first: None,
+            last: None,
+            partitions,
+            seen: HashSet::new(),
+            spoke: BTreeMap::new(),
+        }
+    }
+
+    /// Different dispatches.
+    pub(super) fn known(&self) -> usize {
+        self.seen.len()
+    }
+
     /// Whether every partition that had dispatched before has dispatched something new since.
     pub(super) fn all_partitions(&self) -> bool {
-        self.silent == 0
+        self.spoke.values().all(|spoke| *spoke)
+    }
+
+    fn ended(&mut self) {
+        self.before = self.known();
+        self.spoke.values_mut().for_each(|spoke| *spoke = false);
+        (self.first, self.last) = (None, None);
+    }
+
+    fn observe(&mut self, intent: &IntentId, dispatch: EnvelopeId, at: Instant) {
+        if !self.seen.insert(dispatch) {
+            self.repeated += 1;
+            return;
+        }
+        self.first.get_or_insert(at);
+        let spoke = self.spoke.entry(partition_of(intent.as_str(), self.partitions)).or_insert(true);
+        if !std::mem::replace(spoke, true) {
+            self.last = Some(at);
+        }
     }
 }
 
@@ -38,24 +74,14 @@ impl Count {
 pub(super) struct Dispatches {
     reader: Arc<dyn LogReader>,
     codec: Codec,
-    /// Of the coordinators.
-    partitions: i32,
-    seen: HashSet<EnvelopeId>,
-    /// Which partitions of the coordinators dispatch, and whether they have since the coordinator ended.
-    spoke: BTreeMap<i32, bool>,
     count: Count,
 }
 
 impl Dispatches {
+    /// `partitions` are those of the coordinators.
     pub(super) async fn of(stage: &Stage, partitions: i32) -> Result<Self, CliError> {
-        Ok(Self {
-            reader: reader(stage.bus.as_ref(), &stage.names.name(&Topic::Worker(None))).await?,
-            codec: Codec::default(),
-            partitions,
-            seen: HashSet::new(),
-            spoke: BTreeMap::new(),
-            count: Count::default(),
-        })
+        let reader = reader(stage.bus.as_ref(), &stage.names.name(&Topic::Worker(None))).await?;
+        Ok(Self { reader, codec: Codec::default(), count: Count::new(partitions) })
     }
 
     /// Reads on until something holds. Nothing is lost if it is dropped before.
@@ -64,35 +90,47 @@ impl Dispatches {
             let ReaderEvent::Record(record) = self.reader.next().await else { continue };
             let envelope: Envelope =
                 self.codec.decode(record.value()).map_err(|error| CliError::Failed(error.to_string()))?;
-            self.observe(envelope, Instant::now());
+            self.count.observe(&envelope.intent_id, envelope.id, Instant::now());
         }
         Ok(())
     }
 
     /// The coordinator has ended, and all that it sent is read.
     pub(super) fn ended(&mut self) {
-        self.count.before = self.count.known;
-        self.count.silent = self.spoke.len();
-        self.spoke.values_mut().for_each(|spoke| *spoke = false);
-        (self.count.first, self.count.last) = (None, None);
+        self.count.ended();
     }
 
     pub(super) fn count(&self) -> &Count {
         &self.count
     }
+}
 
-    fn observe(&mut self, envelope: Envelope, at: Instant) {
-        let partition = partition_of(envelope.intent_id.as_str(), self.partitions);
-        if !self.seen.insert(envelope.id) {
-            self.count.repeated += 1;
-            return;
-        }
-        self.count.known += 1;
-        self.count.first.get_or_insert(at);
-        let spoke = self.spoke.entry(partition).or_insert(true);
-        if !std::mem::replace(spoke, true) {
-            self.count.silent -= 1;
-            self.count.last = Some(at);
-        }
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_partition_has_gone_on_only_with_something_new() {
+        let intents: Vec<_> = (0..100).map(|n| IntentId::from_string(format!("intent-{n}"))).collect();
+        let of = |p| intents.iter().filter(|i| partition_of(i.as_str(), 2) == p).collect::<Vec<_>>()[0];
+        let (one, other) = (of(0), of(1));
+        let dispatch = |name: &str| EnvelopeId::derive("test", &[name]);
+        let mut count = Count::new(2);
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        count.observe(one, dispatch("a"), at(0));
+        count.observe(other, dispatch("b"), at(1));
+        count.ended();
+        assert_eq!((count.before, count.all_partitions()), (2, false));
+
+        count.observe(one, dispatch("a"), at(2));
+        assert_eq!((count.repeated, count.first), (1, None), "a repetition is nothing new");
+        count.observe(one, dispatch("c"), at(3));
+        count.observe(one, dispatch("d"), at(4));
+        assert!(!count.all_partitions());
+        count.observe(other, dispatch("e"), at(5));
+        assert!(count.all_partitions());
+        assert_eq!((count.first, count.last, count.known()), (Some(at(3)), Some(at(5)), 5));
     }
 }

@@ -14,7 +14,8 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// `latency` is the time of a call, once it is not held any more.
+    /// `latency` is the time of a call, once it is not held any more: on average, or calls that were released together
+    /// would come together for ever.
     pub(super) fn new(model: Probe, latency: Duration) -> Self {
         Self { model, latency, released: watch::Sender::new(false) }
     }
@@ -35,7 +36,7 @@ impl Model for Held {
         if request.purpose == Purpose::Work {
             let mut released = self.released.subscribe();
             let _ = released.wait_for(|released| *released).await; // the sender is this model's own
-            tokio::time::sleep(self.latency).await;
+            tokio::time::sleep(self.latency.mul_f64(0.5 + rand::random::<f64>())).await;
         }
         self.model.chat(request).await
     }

@@ -100,7 +100,7 @@ async fn measure(
     patiently("all intents are planned", &mut victim, planned(stage, args)).await?;
     held.release();
     let enough = ((args.intents * args.tasks) as f64 * DISPATCHED).ceil() as usize;
-    patiently("tasks are dispatched", &mut victim, dispatches.until(|count| count.known >= enough)).await?;
+    patiently("tasks are dispatched", &mut victim, dispatches.until(|count| count.known() >= enough)).await?;
 
     victim.kill().await.map_err(|error| CliError::Failed(format!("the planner: {error}")))?;
     let killed = Instant::now();

@@ -53,7 +53,7 @@ impl World {
         let settings = Settings::load(&sources).unwrap();
         let bus = MemoryBus::new(MemoryOptions::default());
         bus.create_topics(&topic_specs(&settings.topics)).await.unwrap();
-        let shape = Shape { workers: 1, model: Some(Arc::new(OfflineModel::new())) };
+        let shape = Shape { planner: true, workers: 1, model: Some(Arc::new(OfflineModel::new())) };
         let swarm = Swarm::start(Arc::new(settings.clone()), bus.clone(), Spans::off(), shape).await.unwrap();
         let client = Client::new(bus.clone(), TopicNames::new("s"));
         World { bus, settings, client, swarm }
