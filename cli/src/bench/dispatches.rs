@@ -5,7 +5,7 @@ use crate::exit::CliError;
 use starling_bus::{LogReader, ReaderEvent};
 use starling_protocol::{Codec, Envelope, EnvelopeId, IntentId, Topic, topic::partition_of};
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     sync::Arc,
     time::Instant,
 };
@@ -24,12 +24,18 @@ pub(super) struct Count {
     /// Number of partitions of the coordinators.
     partitions: i32,
     seen: HashSet<EnvelopeId>,
-    /// Which of them dispatch, and whether they have since the coordinator ended.
-    spoke: BTreeMap<i32, bool>,
+    /// Tasks of each of them that are not dispatched yet.
+    left: BTreeMap<i32, usize>,
+    /// Those of them that had tasks left when the coordinator ended, and have dispatched nothing new since.
+    silent: BTreeSet<i32>,
 }
 
 impl Count {
-    fn new(partitions: i32) -> Self {
+    fn new(partitions: i32, intents: &[IntentId], tasks: usize) -> Self {
+        let mut left = BTreeMap::new();
+        for intent in intents {
+            *left.entry(partition_of(intent.as_str(), partitions)).or_default() += tasks;
+        }
         Self {
             before: 0,
             repeated: 0,
@@ -37,7 +43,8 @@ impl Count {
             last: None,
             partitions,
             seen: HashSet::new(),
-            spoke: BTreeMap::new(),
+            left,
+            silent: BTreeSet::new(),
         }
     }
 
@@ -46,14 +53,14 @@ impl Count {
         self.seen.len()
     }
 
-    /// Whether every partition that had dispatched before has dispatched something new since.
+    /// Whether every partition that had tasks left has dispatched something new since.
     pub(super) fn all_partitions(&self) -> bool {
-        self.spoke.values().all(|spoke| *spoke)
+        self.silent.is_empty()
     }
 
     fn ended(&mut self) {
         self.before = self.known();
-        self.spoke.values_mut().for_each(|spoke| *spoke = false);
+        self.silent = self.left.iter().filter(|(_, left)| **left > 0).map(|(at, _)| *at).collect();
         (self.first, self.last) = (None, None);
     }
 
@@ -63,8 +70,11 @@ impl Count {
             return;
         }
         self.first.get_or_insert(at);
-        let spoke = self.spoke.entry(partition_of(intent.as_str(), self.partitions)).or_insert(true);
-        if !std::mem::replace(spoke, true) {
+        let partition = partition_of(intent.as_str(), self.partitions);
+        if let Some(left) = self.left.get_mut(&partition) {
+            *left = left.saturating_sub(1);
+        }
+        if self.silent.remove(&partition) {
             self.last = Some(at);
         }
     }
@@ -78,10 +88,11 @@ pub(super) struct Dispatches {
 }
 
 impl Dispatches {
-    /// `partitions` are those of the coordinators.
-    pub(super) async fn of(stage: &Stage, partitions: i32) -> Result<Self, CliError> {
+    /// Of these intents, of so many tasks each.
+    pub(super) async fn of(stage: &Stage, intents: &[IntentId], tasks: usize) -> Result<Self, CliError> {
+        let partitions = stage.bus.partitions(&stage.names.name(&Topic::Coordinator)).await?;
         let reader = reader(stage.bus.as_ref(), &stage.names.name(&Topic::Worker(None))).await?;
-        Ok(Self { reader, codec: Codec::default(), count: Count::new(partitions) })
+        Ok(Self { reader, codec: Codec::default(), count: Count::new(partitions, intents, tasks) })
     }
 
     /// Reads on until something holds. Nothing is lost if it is dropped before.
@@ -116,7 +127,7 @@ mod tests {
         let of = |p| intents.iter().filter(|i| partition_of(i.as_str(), 2) == p).collect::<Vec<_>>()[0];
         let (one, other) = (of(0), of(1));
         let dispatch = |name: &str| EnvelopeId::derive("test", &[name]);
-        let mut count = Count::new(2);
+        let mut count = Count::new(2, &[one.clone(), other.clone()], 3);
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         count.observe(one, dispatch("a"), at(0));
@@ -132,5 +143,13 @@ mod tests {
         count.observe(other, dispatch("e"), at(5));
         assert!(count.all_partitions());
         assert_eq!((count.first, count.last, count.known()), (Some(at(3)), Some(at(5)), 5));
+    }
+    #[test]
+    fn a_partition_without_tasks_is_not_waited_for() {
+        let intent = IntentId::from_string("intent");
+        let mut count = Count::new(12, std::slice::from_ref(&intent), 1);
+        count.observe(&intent, EnvelopeId::derive("test", &["a"]), Instant::now());
+        count.ended();
+        assert!(count.all_partitions());
     }
 }

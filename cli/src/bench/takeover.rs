@@ -30,26 +30,21 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use tokio::process::{Child, Command};
+use tokio::{
+    process::{Child, Command},
+    signal::unix::{SignalKind, signal},
+};
 
-/// Share of the tasks that are dispatched when the coordinator dies.
-const DISPATCHED: f64 = 0.25;
+/// How often each slot gets a new task, at most, before the coordinator dies.
+const ROUNDS: usize = 10;
 /// How long the group is not asked between two questions, and so how exactly the beginning is known.
 const POLL: Duration = Duration::from_millis(20);
-/// How long after the last partition went on repeated dispatches are still counted.
+/// How long dispatches are read that are there already.
 const LATE: Duration = Duration::from_secs(2);
 /// How long any stage may take.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 pub(super) async fn run(session: &Session, args: &TakeoverArgs) -> Result<Figures, CliError> {
-    let tasks = args.intents * args.tasks;
-    let window = session.settings.coordinator.window_factor * (args.workers * args.slots) as f64;
-    if tasks as f64 * DISPATCHED <= window {
-        return Err(CliError::Usage(format!(
-            "{tasks} tasks are too few: {window} are with the workers at any time, and a quarter of all must be \
-             more; give more --intents or --tasks, or fewer --slots"
-        )));
-    }
     let most = session.settings.coordinator.max_tasks;
     if usize::try_from(most).is_ok_and(|most| args.tasks > most) {
         return Err(CliError::Usage(format!("--tasks must not be more than coordinator.max_tasks, {most}")));
@@ -70,7 +65,11 @@ pub(super) async fn run(session: &Session, args: &TakeoverArgs) -> Result<Figure
     };
     let scene = Scene::of(session, &swarm, BenchModel::InProcess(held.clone()))?;
     let stage = Stage::on(session, &swarm, scene.clone(), false).await?;
-    let measured = measure(session, args, &stage, &scene, &plans, &held).await;
+    // Planner processes end with what measures; nobody else would end them.
+    let measured = tokio::select! {
+        measured = measure(session, args, &stage, &scene, &plans, &held) => measured,
+        () = interrupted() => Err(CliError::Interrupted),
+    };
     stage.strike().await;
     let mut figures = Figures::new("takeover", BusKind::Kafka.name());
     figures.workers = args.workers;
@@ -91,21 +90,31 @@ async fn measure(
     let planner = Planner::new(session, args, scene, plans)?;
     let mut victim = planner.start()?;
     let (first, _) = patiently("a coordinator has all partitions", &mut victim, owner(stage, "")).await?;
-    let partitions = stage.bus.partitions(&stage.names.name(&Topic::Coordinator)).await?;
-    let mut dispatches = Dispatches::of(stage, partitions).await?;
-
-    for n in 0..args.intents {
-        stage.submit(&IntentId::from_string(format!("intent-{n}"))).await?;
+    let intents: Vec<_> = (0..args.intents).map(|n| IntentId::from_string(format!("intent-{n}"))).collect();
+    let mut dispatches = Dispatches::of(stage, &intents, args.tasks).await?;
+    for intent in &intents {
+        stage.submit(intent).await?;
     }
     patiently("all intents are planned", &mut victim, planned(stage, args)).await?;
+    drain(&mut dispatches).await?;
+    // All that may be with the workers at a time is. What counts is the flow that begins now: in its middle a
+    // coordinator has sent what the log does not know yet.
+    let (all, waiting) = (args.intents * args.tasks, dispatches.count().known());
+    let left = all.saturating_sub(waiting);
+    if left < all / 4 {
+        return Err(CliError::Usage(format!(
+            "{all} tasks are too few, {waiting} of them are with the workers at once: give more --intents or --tasks, \
+             or fewer --workers or --slots"
+        )));
+    }
+    let enough = waiting + (left / 4).min(ROUNDS * args.workers * args.slots).max(1);
     held.release();
-    let enough = ((args.intents * args.tasks) as f64 * DISPATCHED).ceil() as usize;
     patiently("tasks are dispatched", &mut victim, dispatches.until(|count| count.known() >= enough)).await?;
 
     victim.kill().await.map_err(|error| CliError::Failed(format!("the planner: {error}")))?;
     let killed = Instant::now();
     // What it sent to the very end is read before anything of its successor.
-    let _ = tokio::time::timeout(LATE, dispatches.until(|_| false)).await;
+    drain(&mut dispatches).await?;
     dispatches.ended();
     let ended = stage.ended().await?;
     let live = args.intents.saturating_sub(ended);
@@ -117,10 +126,7 @@ async fn measure(
     };
     let ((_, settled), ()) = patiently("another one goes on", &mut successor, watched).await?;
     // Repetitions come before what is new; those of a partition that went on last are waited for.
-    let late = tokio::time::timeout(LATE, dispatches.until(|_| false)).await;
-    if let Ok(Err(error)) = late {
-        return Err(error);
-    }
+    drain(&mut dispatches).await?;
     let count = dispatches.count();
     let since =
         |at: Option<Instant>| at.map_or(0.0, |at| at.saturating_duration_since(settled).as_secs_f64());
@@ -133,6 +139,28 @@ async fn measure(
         ("takeover_s", since(count.last)),
         ("duplicate_dispatches", count.repeated as f64),
     ])
+}
+
+/// Waits until somebody wants this process to end.
+async fn interrupted() {
+    let terminated = async {
+        match signal(SignalKind::terminate()) {
+            Ok(mut terminate) => drop(terminate.recv().await),
+            Err(_) => std::future::pending().await, // then it cannot be waited for
+        }
+    };
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        () = terminated => {}
+    }
+}
+
+/// Reads what was dispatched until now.
+async fn drain(dispatches: &mut Dispatches) -> Result<(), CliError> {
+    match tokio::time::timeout(LATE, dispatches.until(|_| false)).await {
+        Ok(read) => read,
+        Err(_) => Ok(()),
+    }
 }
 
 /// Waits for something that needs this process.
