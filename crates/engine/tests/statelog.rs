@@ -7,7 +7,9 @@ use proptest::prelude::*;
 use starling_engine::statelog::{
     Batch, Ignored, LogFold, Observed, Owner, Placed, Refusal, Replayed, Step, Takeover, upper_bound,
 };
-use starling_protocol::state::{CancelledEntity, Entity, EntityKey, EpochStart, LoggedEffect, StateRecord};
+use starling_protocol::state::{
+    CancelledEntity, Decision, Entity, EntityKey, EpochStart, LoggedEffect, StateRecord,
+};
 use starling_protocol::{IntentId, Timestamp};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -311,6 +313,31 @@ fn log_with_snapshot() -> (Vec<StateRecord>, usize) {
     let first = world.log.len();
     world.snapshot(0, 99);
     (world.log, first)
+}
+
+#[test]
+fn what_follows_a_gap_does_not_count() {
+    let mut fold = LogFold::new(PARTITIONS);
+    fold.observe(0, start("a", PARTITIONS)).unwrap();
+    let decision = |seq: i64| {
+        StateRecord::Decision(Decision {
+            epoch: 0,
+            nonce: "a".into(),
+            seq,
+            now: Timestamp(seq),
+            next_input: seq,
+            changed: vec![entity(0, &seq.to_string())],
+            deleted: Vec::new(),
+            effects: vec![effect("e")],
+            effects_done: 0,
+        })
+    };
+    let accepted = |observed| matches!(observed, Observed::Decision { .. });
+    assert!(accepted(fold.observe(1, decision(1)).unwrap()));
+    // The second was lost, though its owner heard otherwise: what builds on it must not be taken without it.
+    assert_eq!(fold.observe(2, decision(3)).unwrap(), Observed::Ignored(Ignored::SeqGap));
+    assert_eq!(fold.position().map(|position| position.seq), Some(1));
+    assert!(accepted(fold.observe(3, decision(2)).unwrap()));
 }
 
 #[test]
