@@ -11,13 +11,13 @@ use crate::{
     process::{BEGIN, Ground, Process, Service},
     scenario::{Inbox, Scenario},
 };
-use starling_bus::{Bus as _, InRecord, MemoryBus, MemoryOptions, OutRecord};
+use starling_bus::{Bus as _, InRecord, MemoryBus, MemoryOptions, OutRecord, PartitionId};
 use starling_engine::coordinator::CoordinatorSettings;
 use starling_protocol::{Codec, CodecLimits, IntentId, Timestamp, Topic, TopicNames};
 use starling_runtime::{Settings, settings::Sources, topics::topic_specs};
 use std::{
     cell::RefCell,
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicI64, Ordering},
@@ -71,6 +71,8 @@ struct World {
     /// Records as users published them, by the intent's number.
     wishes: BTreeMap<u32, (IntentId, OutRecord)>,
     next_event: usize,
+    /// Partitions of which records are delivered again, which therefore must not go meanwhile.
+    rewound: BTreeSet<PartitionId>,
 }
 
 /// Runs a scenario. `keep` keeps the last lines of its history.
@@ -154,6 +156,7 @@ impl World {
             dice,
             wishes: BTreeMap::new(),
             next_event: 0,
+            rewound: BTreeSet::new(),
             scenario,
         }
     }

@@ -32,7 +32,9 @@ struct Intent {
     in_force: Vec<RunId>,
     /// Whether it is being worked on.
     live: bool,
-    /// Values of outcomes of it.
+    /// When the envelopes were made that ask for it.
+    asked: BTreeSet<Timestamp>,
+    /// Values of its outcomes: no more than there were envelopes that asked for it.
     outcomes: HashSet<Bytes>,
     /// The tasks of each run, by key.
     runs: HashMap<RunId, HashMap<String, (TaskId, Vec<String>)>>,
@@ -64,6 +66,9 @@ impl Intents {
         let id = &envelope.intent_id;
         if *topic == Topic::Coordinator {
             self.known.entry(id.clone()).or_default().met = true;
+        }
+        if let (Body::Intent(_) | Body::Rejection(_), Topic::Coordinator) = (&envelope.body, topic) {
+            self.known.entry(id.clone()).or_default().asked.insert(envelope.created_at);
         }
         match (&envelope.body, topic) {
             (Body::Intent(intent), Topic::Coordinator) => {
@@ -148,8 +153,11 @@ impl Intents {
         if !known.met && !known.published {
             return Err(Violation::new("invented", format!("an outcome of {id}, which nobody asked for")));
         }
-        // That it was decided was judged before, and that it was decided once.
         known.outcomes.insert(Bytes::copy_from_slice(record.value()));
+        if known.outcomes.len() > known.asked.len() {
+            let how = format!("{id} has another outcome, {status:?}, and nobody asked again");
+            return Err(Violation::new("outcome", how));
+        }
         known.outcome = Some(status);
         Ok(())
     }

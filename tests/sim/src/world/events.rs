@@ -30,6 +30,7 @@ impl World {
             What::Duplicate(inbox, back) => self.duplicate(inbox, back),
             What::Redeliver(inbox, partition, back) => {
                 let at = self.partition(inbox, partition);
+                self.rewound.insert(at.clone());
                 if let Some(Ok(marks)) = ready(self.memory.watermarks(&at)) {
                     self.memory.faults().redeliver(&at, (marks.high - back).max(marks.low));
                 }
@@ -233,6 +234,9 @@ impl World {
     /// Old results are gone, as retention takes them; never one that a critic has not read.
     fn forget(&mut self, number: i32) {
         let at = self.partition(Inbox::Critic, number);
+        if self.rewound.contains(&at) {
+            return;
+        }
         let group = self.names.group("critic");
         let committed = ready(self.memory.committed(&group, &at)).and_then(Result::ok).flatten();
         if let Some(committed) = committed {
