@@ -27,20 +27,22 @@ pub struct Inbox {
 #[must_use]
 pub fn inboxes(settings: &TopicSettings) -> Vec<Inbox> {
     let names = TopicNames::new(settings.prefix.as_str());
-    let fixed = [
-        ("intake".to_owned(), Topic::Intents),
-        ("coordinator".to_owned(), Topic::Coordinator),
-        ("planner".to_owned(), Topic::Planner),
-        ("worker".to_owned(), Topic::Worker(None)),
-        ("critic".to_owned(), Topic::Critic),
-    ];
-    let pools =
-        settings.pools.iter().map(|pool| (format!("worker.{pool}"), Topic::Worker(Some(pool.clone()))));
-    fixed
+    let read = |topic| reader_of(&topic).map(|role| (role, topic));
+    Topic::all_with(&settings.pools)
         .into_iter()
-        .chain(pools)
+        .filter_map(read)
         .map(|(role, topic)| Inbox { group: names.group(&role), name: names.name(&topic), role, topic })
         .collect()
+}
+
+/// The role of the group that reads a topic; `None` if no group does.
+#[must_use]
+pub fn reader_of(topic: &Topic) -> Option<String> {
+    match topic {
+        Topic::Intents => Some("intake".to_owned()),
+        Topic::Coordinator | Topic::Planner | Topic::Worker(_) | Topic::Critic => Some(topic.suffix()),
+        _ => None,
+    }
 }
 
 /// The group that a beat speaks for: the last part of the process's name.

@@ -7,7 +7,9 @@
 
 use crate::installation::all_partitions;
 use futures::{Stream, stream};
-use starling_bus::{Bus, BusError, InRecord, LogReader, PartitionId, ReaderEvent, StartAt, Watermarks};
+use starling_bus::{
+    Bus, BusError, InRecord, Inspector, LogReader, PartitionId, ReaderEvent, StartAt, Watermarks,
+};
 use starling_protocol::Timestamp;
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -85,23 +87,39 @@ pub async fn spans(
     let mut spans = Vec::new();
     for topic in topics {
         let partitions = all_partitions(topic, bus.partitions(topic).await?);
-        let marks = inspector.watermarks(&partitions).await?;
+        let marks = watermarks(inspector.as_ref(), &partitions).await?;
         let starts = match since {
             Some(since) => inspector.offsets_since(&partitions, since).await?,
             None => vec![Some(0); partitions.len()],
         };
-        for ((at, marks), start) in partitions.into_iter().zip(marks).zip(starts) {
-            let (Some(Watermarks { low, high }), Some(start)) = (marks, start) else {
-                return Err(
-                    BusError::Retry(format!("nobody tells what lies in {at}: it has no leader")).into()
-                );
-            };
+        for ((at, Watermarks { low, high }), start) in marks.into_iter().zip(starts) {
+            let start = start.ok_or_else(|| leaderless(&at))?;
             if low.max(start) < high {
                 spans.push(Span { at, from: low.max(start), to: high });
             }
         }
     }
     Ok(spans)
+}
+
+/// What lies in each of these partitions.
+///
+/// # Errors
+/// The broker does not tell, of one of them or at all.
+pub(crate) async fn watermarks(
+    inspector: &dyn Inspector,
+    at: &[PartitionId],
+) -> Result<Vec<(PartitionId, Watermarks)>, BusError> {
+    let marks = inspector.watermarks(at).await?;
+    let known = |(at, marks): (&PartitionId, Option<Watermarks>)| match marks {
+        Some(marks) => Ok((at.clone(), marks)),
+        None => Err(leaderless(at)),
+    };
+    at.iter().zip(marks).map(known).collect()
+}
+
+fn leaderless(at: &PartitionId) -> BusError {
+    BusError::Retry(format!("nobody tells what lies in {at}: it has no leader"))
 }
 
 /// What is being read.

@@ -1,9 +1,9 @@
 //! How far everything is read. The order of the questions matters: see [`starling_audit::Cut`].
 
-use crate::installation::all_partitions;
-use crate::scan::ScanError;
+use crate::installation::{all_partitions, reader_of};
+use crate::scan::{ScanError, watermarks};
 use starling_audit::{Cut, Extent};
-use starling_bus::{Bus, BusError, Inspector, PartitionId, Watermarks};
+use starling_bus::{Bus, BusError, PartitionId};
 use starling_protocol::{Timestamp, Topic, TopicNames};
 use std::time::Duration;
 
@@ -23,7 +23,8 @@ pub(super) async fn take_cut(
     let inspector = bus.inspector();
     let mut cut = Cut::default();
     for topic in topics {
-        let Some(role) = reader_of(topic) else { continue };
+        // The coordinator's position is in its own log.
+        let Some(role) = reader_of(topic).filter(|_| *topic != Topic::Coordinator) else { continue };
         let at = partitions(bus, names, topic).await?;
         let committed = inspector.committed(&names.group(&role), &at).await?;
         for (at, next) in at.iter().zip(committed) {
@@ -33,7 +34,7 @@ pub(super) async fn take_cut(
         }
     }
     let state = partitions(bus, names, &Topic::State).await?;
-    for (at, marks) in marks(inspector.as_ref(), &state).await? {
+    for (at, marks) in watermarks(inspector.as_ref(), &state).await? {
         cut.done_by.insert(at.partition, marks.high);
     }
     // Causes after their consequences; the topics stand in the order of causes.
@@ -47,7 +48,7 @@ pub(super) async fn take_cut(
             }
             None => vec![Some(0); at.len()],
         };
-        for ((at, marks), start) in marks(inspector.as_ref(), &at).await?.into_iter().zip(starts) {
+        for ((at, marks), start) in watermarks(inspector.as_ref(), &at).await?.into_iter().zip(starts) {
             let extent = Extent { low: marks.low.max(start.unwrap_or(0)), high: marks.high };
             cut.extents.insert((topic.clone(), at.partition), extent);
         }
@@ -55,32 +56,8 @@ pub(super) async fn take_cut(
     Ok(cut)
 }
 
-/// The group that reads an inbox. The coordinator's position is in its own log.
-fn reader_of(topic: &Topic) -> Option<String> {
-    match topic {
-        Topic::Intents => Some("intake".to_owned()),
-        Topic::Planner | Topic::Worker(_) | Topic::Critic => Some(topic.suffix()),
-        _ => None,
-    }
-}
-
 async fn partitions(bus: &dyn Bus, names: &TopicNames, topic: &Topic) -> Result<Vec<PartitionId>, BusError> {
     let name = names.name(topic);
     let count = bus.partitions(&name).await?;
     Ok(all_partitions(&name, count))
-}
-
-async fn marks(
-    inspector: &dyn Inspector,
-    at: &[PartitionId],
-) -> Result<Vec<(PartitionId, Watermarks)>, BusError> {
-    let marks = inspector.watermarks(at).await?;
-    at.iter()
-        .cloned()
-        .zip(marks)
-        .map(|(at, marks)| match marks {
-            Some(marks) => Ok((at, marks)),
-            None => Err(BusError::Retry(format!("nobody tells what lies in {at}: it has no leader"))),
-        })
-        .collect()
 }

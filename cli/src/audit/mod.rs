@@ -171,10 +171,9 @@ fn turn_of(topic: &Topic) -> u8 {
 
 /// Causes before consequences, and the state log last.
 fn in_reading_order(pools: &[String]) -> Vec<Topic> {
-    let pools = pools.iter().map(|pool| Topic::Worker(Some(pool.clone())));
     [Topic::Intents, Topic::Coordinator, Topic::Planner, Topic::Worker(None)]
         .into_iter()
-        .chain(pools)
+        .chain(Topic::pools(pools))
         .chain([
             Topic::Critic,
             Topic::Tool,

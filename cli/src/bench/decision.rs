@@ -6,6 +6,7 @@
 
 use super::{
     measure::{Figures, Percentiles},
+    scene::prefix,
     stage::clear,
 };
 use crate::{args::DecisionArgs, exit::CliError, session::Session};
@@ -21,7 +22,7 @@ const EFFECT_BYTES: usize = 1_000;
 
 pub(super) async fn run(session: &Session, args: &DecisionArgs) -> Result<Figures, CliError> {
     let bus = session.kafka(Traffic::FanOut)?;
-    let prefix = format!("bench{:08x}", rand::random::<u32>());
+    let prefix = prefix();
     let topic = |name: &str, partitions| TopicSpec {
         name: format!("{prefix}.{name}"),
         partitions,

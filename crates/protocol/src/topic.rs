@@ -54,6 +54,17 @@ impl Topic {
         ]
     }
 
+    /// All topics of an installation with these extra pools, theirs last.
+    #[must_use]
+    pub fn all_with(pools: &[String]) -> Vec<Topic> {
+        Self::all().into_iter().chain(Self::pools(pools)).collect()
+    }
+
+    /// The topics of extra pools.
+    pub fn pools(pools: &[String]) -> impl Iterator<Item = Topic> {
+        pools.iter().map(|pool| Topic::Worker(Some(pool.clone())))
+    }
+
     /// The name without prefix.
     #[must_use]
     pub fn suffix(&self) -> String {

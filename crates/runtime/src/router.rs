@@ -67,8 +67,7 @@ impl Router {
         pools: &[String],
         random: &Random,
     ) -> Result<Self, BusError> {
-        let extra = pools.iter().map(|pool| Topic::Worker(Some(pool.clone())));
-        let topics: Vec<Topic> = Topic::all().into_iter().chain(extra).collect();
+        let topics = Topic::all_with(pools);
         let counts = join_all(topics.iter().map(|topic| {
             let name = names.name(topic);
             async move { (bus.partitions(&name).await, name) }

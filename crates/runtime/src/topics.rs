@@ -9,8 +9,7 @@ use std::{collections::BTreeMap, time::Duration};
 #[must_use]
 pub fn topic_specs(settings: &TopicSettings) -> Vec<TopicSpec> {
     let names = TopicNames::new(settings.prefix.as_str());
-    let pools = settings.pools.iter().map(|pool| Topic::Worker(Some(pool.clone())));
-    Topic::all().into_iter().chain(pools).map(|topic| spec(settings, &names, &topic)).collect()
+    Topic::all_with(&settings.pools).iter().map(|topic| spec(settings, &names, topic)).collect()
 }
 
 fn spec(settings: &TopicSettings, names: &TopicNames, topic: &Topic) -> TopicSpec {

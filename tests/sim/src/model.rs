@@ -165,7 +165,8 @@ fn about(request: &ChatRequest) -> About {
     (mark(text, "<i"), mark(instruction, "<t"))
 }
 
-fn mark(text: &str, begin: &str) -> String {
+/// What stands between this beginning and the next `>`.
+pub(crate) fn mark(text: &str, begin: &str) -> String {
     let inner = text.split(begin).nth(1).and_then(|rest| rest.split('>').next());
     inner.unwrap_or("").to_owned()
 }

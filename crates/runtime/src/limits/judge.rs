@@ -87,9 +87,8 @@ impl Keeps {
 #[must_use]
 pub fn judge(needs: &Needs<'_>, told: &[Result<TopicDescription, BusError>]) -> Vec<Limit> {
     let names = TopicNames::new(needs.topics.prefix.as_str());
-    let pools = needs.topics.pools.iter().map(|pool| Topic::Worker(Some(pool.clone())));
     let topics: BTreeMap<String, Topic> =
-        Topic::all().into_iter().chain(pools).map(|topic| (names.name(&topic), topic)).collect();
+        Topic::all_with(&needs.topics.pools).into_iter().map(|topic| (names.name(&topic), topic)).collect();
     let specs: BTreeMap<String, BTreeMap<String, String>> =
         topic_specs(needs.topics).into_iter().map(|spec| (spec.name, spec.settings)).collect();
     let mut limits: Vec<Limit> = told

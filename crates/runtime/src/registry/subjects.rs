@@ -20,9 +20,8 @@ const KNOCK: Duration = Duration::from_millis(500);
 #[must_use]
 pub fn enveloped_topics(names: &TopicNames, pools: &[String]) -> Vec<String> {
     let private = |topic: &Topic| matches!(topic, Topic::State | Topic::Fleet | Topic::Dlq);
-    let topics = Topic::all().into_iter().filter(|topic| !private(topic));
-    let pools = pools.iter().map(|pool| Topic::Worker(Some(pool.clone())));
-    topics.chain(pools).map(|topic| names.name(&topic)).collect()
+    let topics = Topic::all_with(pools).into_iter().filter(|topic| !private(topic));
+    topics.map(|topic| names.name(&topic)).collect()
 }
 
 /// The subject of a topic's values.

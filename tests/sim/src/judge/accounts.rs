@@ -1,6 +1,7 @@
 //! What each record of an inbox calls for, and what is there of it.
 
 use super::{Verdict, Violation};
+use crate::model::mark;
 use starling_bus::{InRecord, PartitionId};
 use starling_engine::offsets::{MAX_METADATA_BYTES, OffsetTracker, Taken};
 use starling_protocol::{
@@ -211,9 +212,4 @@ fn intake(record: &InRecord) -> Duty {
         Err(invalid) if invalid.id.is_none() && std::str::from_utf8(value).is_err() => Duty::Burial,
         Err(invalid) => Duty::Intake(invalid.id.unwrap_or_else(of_record)),
     }
-}
-
-fn mark(text: &str, begin: &str) -> String {
-    let inner = text.split(begin).nth(1).and_then(|rest| rest.split('>').next());
-    inner.unwrap_or("").to_owned()
 }
