@@ -106,7 +106,7 @@ pub async fn spans(
 ///
 /// # Errors
 /// The broker does not tell, of one of them or at all.
-pub(crate) async fn watermarks(
+pub async fn watermarks(
     inspector: &dyn Inspector,
     at: &[PartitionId],
 ) -> Result<Vec<(PartitionId, Watermarks)>, BusError> {

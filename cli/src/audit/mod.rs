@@ -7,7 +7,7 @@ use crate::scan::{Scan, ScanError, Span};
 use cut::take_cut;
 use futures::{StreamExt as _, stream};
 use starling_audit::{Account, Cut, Extent, Installation, Ledger, Limits, LogRecord, Report, Scope, Terms};
-use starling_bus::{Bus, BusError, PartitionId};
+use starling_bus::{Bus, BusError, InRecord, PartitionId};
 use starling_protocol::incoming::IntentLimits;
 use starling_protocol::topic::partition_of;
 use starling_protocol::{IntentId, Timestamp, Topic, TopicNames};
@@ -130,17 +130,7 @@ impl Auditor {
             if asks && let Err(why) = self.schemas.meet(record.value()).await {
                 return Err(BusError::Retry(format!("the schema registry: {why}")).into());
             }
-            ledger.observe(
-                topic,
-                &LogRecord {
-                    partition: record.at.partition,
-                    offset: record.offset,
-                    timestamp: record.timestamp,
-                    key: record.key.as_deref(),
-                    headers: &record.headers,
-                    value: record.payload.as_deref(),
-                },
-            );
+            ledger.observe(topic, &as_logged(&record));
         }
         Ok(())
     }
@@ -156,6 +146,19 @@ impl Auditor {
             to: extent.high,
         };
         of_topic.map(span).collect()
+    }
+}
+
+/// A record as the ledger takes it.
+#[must_use]
+pub fn as_logged(record: &InRecord) -> LogRecord<'_> {
+    LogRecord {
+        partition: record.at.partition,
+        offset: record.offset,
+        timestamp: record.timestamp,
+        key: record.key.as_deref(),
+        headers: &record.headers,
+        value: record.payload.as_deref(),
     }
 }
 

@@ -144,6 +144,7 @@ mod tests {
         assert!(count.all_partitions());
         assert_eq!((count.first, count.last, count.known()), (Some(at(3)), Some(at(5)), 5));
     }
+
     #[test]
     fn a_partition_without_tasks_is_not_waited_for() {
         let intent = IntentId::from_string("intent");

@@ -2,14 +2,12 @@
 
 use bytes::Bytes;
 use starling::{
-    audit::Auditor,
+    audit::{Auditor, as_logged},
     client::{Client, Seen, Submission},
     scan::{Period, Scan},
     swarm::{Shape, Swarm},
 };
-use starling_audit::{
-    Account, Cut, Extent, Installation, Ledger, Limits, LogRecord, Report, Scope, Status, Terms,
-};
+use starling_audit::{Account, Cut, Extent, Installation, Ledger, Limits, Report, Scope, Status, Terms};
 use starling_bus::{Bus, InRecord, MemoryBus, MemoryOptions, StartAt};
 use starling_llm::OfflineModel;
 use starling_protocol::{
@@ -181,7 +179,7 @@ impl History {
         // The state log last.
         history.records.sort_by_key(|(topic, _)| *topic == Topic::State);
         for (topic, record) in &history.records {
-            ledger.observe(topic, &seen(record));
+            ledger.observe(topic, &as_logged(record));
         }
         ledger
     }
@@ -265,17 +263,6 @@ impl History {
         self.measure();
         let inboxes: Vec<_> = self.cut.extents.iter().map(|(at, extent)| (at.clone(), extent.high)).collect();
         self.cut.handled.extend(inboxes);
-    }
-}
-
-fn seen(record: &InRecord) -> LogRecord<'_> {
-    LogRecord {
-        partition: record.at.partition,
-        offset: record.offset,
-        timestamp: record.timestamp,
-        key: record.key.as_deref(),
-        headers: &record.headers,
-        value: record.payload.as_deref(),
     }
 }
 

@@ -17,7 +17,7 @@ pub fn tree_of(account: &Account) -> String {
     for call in &account.repeated {
         let _ = writeln!(out, "repeated {}: {}", purpose(call.purpose), call.about);
         for answer in &call.answers {
-            let by = if answer.process.is_empty() { "" } else { answer.process.as_str() };
+            let by = &answer.process;
             let taken = if answer.taken { "  counts" } else { "" };
             let _ = writeln!(out, "  {}  {by}{taken}", answer.record);
         }

@@ -1,16 +1,16 @@
 //! Reads the topics of an installation, as an operator's program would.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
+use starling::{
+    installation::all_partitions,
+    scan::{Scan, Span, watermarks},
+};
 use starling_bus::{Bus, InRecord, PartitionId, ReaderEvent, StartAt};
 use starling_protocol::{
     Body, Codec, Envelope, IntentId, Outcome, Topic, TopicNames, fleet::FleetBeat, state::StateRecord,
     topic::partition_of,
 };
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 /// How long reading what is there may take.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -58,6 +58,14 @@ impl Logs {
         Ok(self.bus.partitions(&self.names.name(topic)).await?)
     }
 
+    /// All partitions of a topic.
+    ///
+    /// # Errors
+    /// The broker does not tell.
+    pub(crate) async fn all_of(&self, topic: &Topic) -> Result<Vec<PartitionId>> {
+        Ok(all_partitions(&self.names.name(topic), self.partitions(topic).await?))
+    }
+
     /// One partition of a topic.
     #[must_use]
     pub fn partition(&self, topic: &Topic, partition: i32) -> PartitionId {
@@ -77,46 +85,20 @@ impl Logs {
     /// # Errors
     /// It cannot be read.
     pub async fn topic(&self, topic: &Topic) -> Result<Vec<InRecord>> {
-        let partitions = 0..self.partitions(topic).await?;
-        let partitions: Vec<_> = partitions.map(|number| self.partition(topic, number)).collect();
-        self.records_of(&partitions).await
+        self.records_of(&self.all_of(topic).await?).await
     }
 
     /// All records that lie now in partitions of one topic.
     pub(crate) async fn records_of(&self, partitions: &[PartitionId]) -> Result<Vec<InRecord>> {
         let read = async {
+            let marks = watermarks(self.bus.inspector().as_ref(), partitions).await?;
+            let all = marks.into_iter().map(|(at, marks)| Span { at, from: marks.low, to: marks.high });
+            let mut scan = Scan::over(self.bus.clone(), all.collect());
             let mut records = Vec::new();
-            let marks = self.bus.inspector().watermarks(partitions).await?;
-            let mut ends = BTreeMap::new();
-            for (at, marks) in partitions.iter().zip(marks) {
-                let marks = marks.with_context(|| format!("{at} does not tell where it ends"))?;
-                if marks.low < marks.high {
-                    ends.insert(at.clone(), marks);
-                }
+            while let Some(record) = scan.next().await? {
+                records.push(record);
             }
-            if ends.is_empty() {
-                return Ok(records);
-            }
-            let reader = self.bus.reader().await?;
-            for (at, marks) in &ends {
-                reader.add(at.clone(), StartAt::Offset(marks.low)).await?;
-            }
-            while !ends.is_empty() {
-                match reader.next().await {
-                    ReaderEvent::Record(record) => {
-                        let Some(end) = ends.get(&record.at) else { continue }; // came later
-                        if record.offset + 1 >= end.high {
-                            ends.remove(&record.at);
-                        }
-                        records.push(record);
-                    }
-                    ReaderEvent::End { at, next_offset } => {
-                        ends.retain(|of, end| *of != at || next_offset < end.high);
-                    }
-                    ReaderEvent::Trouble(_) => {}
-                    ReaderEvent::OutOfRange { at, offset } => bail!("{at} has no record at {offset}"),
-                }
-            }
+            ensure!(scan.shortened().is_empty(), "deleted meanwhile: records of {:?}", scan.shortened());
             Ok(records)
         };
         let what = || partitions.first().map_or_else(String::new, |at| format!("reading {at} and so on"));

@@ -24,10 +24,7 @@ pub async fn delete_topic(broker: &str, topic: &str) -> Result<()> {
     body.extend(20_000_i32.to_be_bytes()); // how long it may take, in ms
     let answer = ask(broker, DELETE_TOPICS, 1, &body).await?;
     // Throttle time, number of topics, name, error.
-    let error = answer.get(4 + 4 + 2 + topic.len()..).and_then(|rest| rest.first_chunk::<2>());
-    let error = i16::from_be_bytes(*error.context("an answer that is too short")?);
-    ensure!(error == 0, "deleting {topic}: Kafka's error {error}");
-    Ok(())
+    accepted(&answer, 4 + 4 + 2 + topic.len()).with_context(|| format!("deleting {topic}"))
 }
 
 /// Changes a setting of a topic.
@@ -46,10 +43,7 @@ pub async fn configure_topic(broker: &str, topic: &str, setting: &str, value: &s
     body.push(0); // really
     let answer = ask(broker, INCREMENTAL_ALTER_CONFIGS, 0, &body).await?;
     // Throttle time, number of resources, error.
-    let error = answer.get(4 + 4..).and_then(|rest| rest.first_chunk::<2>());
-    let error = i16::from_be_bytes(*error.context("an answer that is too short")?);
-    ensure!(error == 0, "{setting} of {topic}: Kafka's error {error}");
-    Ok(())
+    accepted(&answer, 4 + 4).with_context(|| format!("{setting} of {topic}"))
 }
 
 /// Forgets what a group has committed, which must have no members.
@@ -62,10 +56,7 @@ pub async fn forget_group(broker: &str, group: &str) -> Result<()> {
     string(&mut body, group);
     let answer = ask(broker, DELETE_GROUPS, 0, &body).await?;
     // Throttle time, number of groups, name, error.
-    let error = answer.get(4 + 4 + 2 + group.len()..).and_then(|rest| rest.first_chunk::<2>());
-    let error = i16::from_be_bytes(*error.context("an answer that is too short")?);
-    ensure!(error == 0, "forgetting {group}: Kafka's error {error}");
-    Ok(())
+    accepted(&answer, 4 + 4 + 2 + group.len()).with_context(|| format!("forgetting {group}"))
 }
 
 /// Sends a request without flexible fields; gives the answer after its correlation.
@@ -86,6 +77,14 @@ async fn ask(broker: &str, api: i16, version: i16, body: &[u8]) -> Result<Vec<u8
         Ok::<_, anyhow::Error>(answer.split_off(4.min(length)))
     };
     timeout(PATIENCE, asked).await.with_context(|| format!("{broker} does not answer"))?
+}
+
+/// Kafka's error, which begins at that byte of an answer, is none.
+fn accepted(answer: &[u8], at: usize) -> Result<()> {
+    let error = answer.get(at..).and_then(|rest| rest.first_chunk::<2>());
+    let error = i16::from_be_bytes(*error.context("an answer that is too short")?);
+    ensure!(error == 0, "Kafka's error {error}");
+    Ok(())
 }
 
 fn string(body: &mut Vec<u8>, text: &str) {

@@ -49,8 +49,7 @@ impl Logs {
     /// # Errors
     /// The broker does not tell.
     pub async fn uncommitted(&self, topic: &Topic, role: &str) -> Result<Vec<InRecord>> {
-        let partitions = 0..self.partitions(topic).await?;
-        let partitions: Vec<_> = partitions.map(|number| self.partition(topic, number)).collect();
+        let partitions = self.all_of(topic).await?;
         let group = self.names().group(role);
         let inspector = self.bus().inspector();
         let marks = inspector.watermarks(&partitions).await?;
@@ -84,11 +83,7 @@ impl Logs {
     pub async fn lags(&self) -> Result<BTreeMap<String, i64>> {
         let mut lags = BTreeMap::new();
         for (topic, role) in inboxes() {
-            let mut partitions = Vec::new();
-            for number in 0..self.partitions(&topic).await? {
-                partitions.push(self.partition(&topic, number));
-            }
-            let lag = self.lag(&partitions, role).await?;
+            let lag = self.lag(&self.all_of(&topic).await?, role).await?;
             if lag > 0 {
                 lags.insert(self.names().name(&topic), lag);
             }

@@ -267,11 +267,16 @@ impl Network {
         self.lock().doubts.get(at).copied().unwrap_or(0)
     }
 
+    /// What a group has committed for a partition: the offset and what is written beside it.
+    pub(crate) fn committed_of(&self, group: &str, at: &PartitionId) -> (i64, String) {
+        let committed = self.memory.committed(group, at).now_or_never().and_then(Result::ok).flatten();
+        committed.map_or((0, String::new()), |it| (it.offset, it.metadata))
+    }
+
     /// A member loses partitions: what is not committed may be done again.
     pub(crate) fn disturb(&self, group: &str, partitions: &[PartitionId]) {
         for at in partitions {
-            let committed = self.memory.committed(group, at).now_or_never().and_then(Result::ok).flatten();
-            let (offset, metadata) = committed.map_or((0, String::new()), |it| (it.offset, it.metadata));
+            let (offset, metadata) = self.committed_of(group, at);
             self.lock().disturbances.push((at.clone(), offset, metadata));
         }
     }
@@ -290,28 +295,21 @@ impl Network {
 
     /// A member that its process has let go of.
     pub(crate) fn left(&self, life: Life, id: MemberId) {
-        let gone = {
-            let mut state = self.lock();
-            state.operations += 1;
-            let (gone, rest): (Vec<_>, Vec<_>) =
-                std::mem::take(&mut state.members).into_iter().partition(|m| m.life == life && m.id == id);
-            state.members = rest;
-            gone
-        };
-        drop(gone); // leaves the group, which takes another lock
+        self.remove(|member| member.life == life && member.id == id);
     }
 
     /// The sessions of a dead process end.
     pub(crate) fn bury(&self, life: Life) {
-        let gone = {
+        self.remove(|member| member.life == life);
+    }
+
+    fn remove(&self, goes: impl FnMut(&mut Member) -> bool) {
+        let gone: Vec<Member> = {
             let mut state = self.lock();
             state.operations += 1;
-            let (gone, rest): (Vec<_>, Vec<_>) =
-                std::mem::take(&mut state.members).into_iter().partition(|m| m.life == life);
-            state.members = rest;
-            gone
+            state.members.extract_if(.., goes).collect()
         };
-        drop(gone); // as above
+        drop(gone); // leaves the group, which takes another lock
     }
 
     /// How often the group has taken a member for dead.

@@ -27,7 +27,7 @@ pub(super) async fn killed(world: World) -> Result<Figures> {
     outage(world, &broker.address, async |proxy| {
         broker.signal("KILL")?;
         until("the broker is gone", SOON, || async { Ok(!broker.runs()) }).await?;
-        cut_off(proxy);
+        proxy.cut_off();
         broker.start_again().await
     })
     .await
@@ -79,7 +79,7 @@ async fn outage(
     let closed = swarm.model.stats().closed_by_client;
     fault(&proxy).await?;
     // The books are closed while nobody can commit.
-    cut_off(&proxy);
+    proxy.cut_off();
     judge.all_lost(&swarm.logs).await?;
     proxy.mend();
     alive(&mut swarm)?;
@@ -113,7 +113,7 @@ pub(super) async fn one_of_three_killed(world: World) -> Result<Figures> {
     broker.signal_one(victim, "KILL")?;
     // Leaders and the groups' coordinators move; what that makes members lose may be done again. The books are closed
     // while nobody can commit.
-    cut_off(&proxy);
+    proxy.cut_off();
     judge.all_lost(&swarm.logs).await?;
     let closed = swarm.model.stats().closed_by_client;
     proxy.mend();
@@ -133,7 +133,7 @@ pub(super) async fn disk_full(world: World) -> Result<Figures> {
         disk.fill()?;
         // Whoever works goes on writing, until there is no room for it.
         until("the broker has ended", SOON, || async { Ok(!broker.runs()) }).await?;
-        cut_off(proxy);
+        proxy.cut_off();
         disk.make_room()?;
         broker.start_again().await
     })
@@ -195,11 +195,6 @@ fn slow_model(tasks: usize) -> Scripted {
         (call.purpose == Purpose::Work)
             .then(|| MockAction::reply_after(Duration::from_millis(400), work_reply(call)))
     })
-}
-
-fn cut_off(proxy: &Proxy) {
-    proxy.cut(Way::ToBroker);
-    proxy.cut(Way::FromBroker);
 }
 
 /// No process has ended by itself.

@@ -6,7 +6,7 @@ use crate::{
     row::{Figures, World},
 };
 use anyhow::{Result, ensure};
-use starling_e2e::{Api, Frames, Logs, Plan, Proxy, Scripted, Swarm, SwarmOptions, eventually};
+use starling_e2e::{Api, Frames, Plan, Proxy, Scripted, Swarm, SwarmOptions, eventually};
 use starling_llm::{Purpose, mock::MockAction};
 use starling_protocol::{Topic, state::StateRecord};
 use std::time::Duration;
@@ -66,11 +66,11 @@ pub(super) async fn in_mid_replay(world: World) -> Result<Figures> {
         ],
     )?;
     members(&swarm, "coordinator", 2).await?;
-    let before = epochs(&swarm.logs).await?;
+    let before = swarm.logs.epochs().await?.len();
     swarm.planners.remove(0).kill()?;
     judge.coordinator_died(&swarm.logs).await?;
     held.until_held(1).await;
-    ensure!(epochs(&swarm.logs).await? == before + 1, "the successor has announced itself");
+    ensure!(swarm.logs.epochs().await?.len() == before + 1, "the successor has announced itself");
     victim.kill()?;
 
     let planner = swarm.spawn("starling-planner")?;
@@ -78,7 +78,7 @@ pub(super) async fn in_mid_replay(world: World) -> Result<Figures> {
     model.stop_holding();
     swarm.model.release();
     let found = judge.conclude(&swarm, SOON).await?;
-    ensure!(epochs(&swarm.logs).await? >= before + 2, "another one has taken over");
+    ensure!(swarm.logs.epochs().await?.len() >= before + 2, "another one has taken over");
     found.all_succeeded()
 }
 
@@ -153,10 +153,4 @@ async fn half_judged(swarm: &Swarm, model: &Scripted, intents: usize) {
             && model.calls.of(Purpose::Judge).len() == half
     })
     .await;
-}
-
-/// How often the only partition of the state log was taken over.
-async fn epochs(logs: &Logs) -> Result<usize> {
-    let records = logs.state(0).await?;
-    Ok(records.iter().filter(|(_, record)| matches!(record, StateRecord::EpochStart(_))).count())
 }

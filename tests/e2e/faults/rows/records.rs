@@ -75,11 +75,7 @@ pub(super) async fn dead_letters_missing(world: World) -> Result<Figures> {
     dead_letters_in_trouble(
         world,
         async |dlq: &str| delete_topic(&broker, dlq).await,
-        async |swarm: &mut Swarm| {
-            let (code, create) = swarm.cli(&["topics", "create"]).await?;
-            ensure!(code == Some(0), "topics create: {}", create.last_lines());
-            Ok(())
-        },
+        async |swarm: &mut Swarm| create_topics(swarm).await,
     )
     .await
 }
@@ -121,8 +117,7 @@ pub(super) async fn topic_recreated(world: World) -> Result<Figures> {
     judge.all_lost(&swarm.logs).await?;
     judge.audit_has_to_object();
     delete_topic(&broker, &swarm.names.name(&Topic::Worker(None))).await?;
-    let (code, create) = swarm.cli(&["topics", "create"]).await?;
-    ensure!(code == Some(0), "topics create: {}", create.last_lines());
+    create_topics(&mut swarm).await?;
     model.stop_holding();
     swarm.model.release();
     // The worker finds that what it is to read next is not there, skips nothing in silence, and ends. A person resets
@@ -274,6 +269,13 @@ pub(super) async fn worker_inbox_trimmed(world: World) -> Result<Figures> {
     let mut worker = swarm.spawn("starling-worker")?;
     ends_loudly(&mut worker, "is not there any more").await?;
     judge.look(&swarm, &[Topic::Worker(None)], SOON).await?.all_succeeded()
+}
+
+/// Creates those topics that are missing.
+async fn create_topics(swarm: &mut Swarm) -> Result<()> {
+    let (code, create) = swarm.cli(&["topics", "create"]).await?;
+    ensure!(code == Some(0), "topics create: {}", create.last_lines());
+    Ok(())
 }
 
 /// Removes all records that lie in a partition now.

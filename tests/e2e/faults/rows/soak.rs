@@ -6,7 +6,7 @@ use crate::{
     row::{Figures, World},
 };
 use anyhow::{Context as _, Result, ensure};
-use starling_e2e::{Plan, Proc, Proxy, Scripted, Swarm, Way};
+use starling_e2e::{Plan, Proc, Proxy, Scripted, Swarm};
 use starling_llm::{
     Purpose,
     mock::{MockAction, scripts::work_reply},
@@ -74,8 +74,7 @@ async fn strike(swarm: &mut Swarm, judge: &mut Judge, proxy: &Proxy, number: usi
     let what = ["killed", "stopped", "told to stop", "cut off"][rand::random_range(0..4)];
     if what == "cut off" {
         println!("{number}: a worker is cut off");
-        proxy.cut(Way::ToBroker);
-        proxy.cut(Way::FromBroker);
+        proxy.cut_off();
         sleep(AWAY).await; // the fault itself
         judge.all_lost(&swarm.logs).await?;
         proxy.mend();

@@ -5,11 +5,10 @@ use crate::{
     judge::Judge,
     row::{Figures, World},
 };
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use starling_e2e::{Api, Frames, Plan, Proxy, Scripted, Swarm, SwarmOptions, eventually};
-use starling_engine::statelog::{Ignored, LogFold, Observed};
 use starling_llm::Purpose;
-use starling_protocol::{Envelope, Topic, state::StateRecord};
+use starling_protocol::Topic;
 use std::collections::HashMap;
 
 /// A worker stands still with its results on the way; others take over and do its tasks again; then its results
@@ -76,46 +75,16 @@ pub(super) async fn coordinator_beyond_its_session(world: World) -> Result<Figur
     let last = proxy.hold(Frames::requests(Api::Produce).of(&state));
     last.until_held(1).await;
     victim.signal("STOP")?;
-    until("another one takes over", SOON, || async { Ok(epochs(&swarm).await? >= 2) }).await?;
+    until("another one takes over", SOON, || async { Ok(swarm.logs.epochs().await?.len() >= 2) }).await?;
     judge.coordinator_died(&swarm.logs).await?;
     last.release();
     victim.signal("CONT")?;
     let found = judge.conclude(&swarm, SOON).await?;
 
-    let mut fold = LogFold::new(1);
-    let (mut epoch, mut stale) = (None, 0);
-    for (offset, record) in swarm.logs.state(0).await? {
-        let of = match &record {
-            StateRecord::EpochStart(_) => None,
-            StateRecord::Decision(decision) => Some(decision.epoch),
-            StateRecord::SnapshotChunk(chunk) => Some(chunk.epoch),
-        };
-        match fold.observe(offset, record)? {
-            Observed::Epoch => epoch = Some(offset),
-            Observed::Ignored(Ignored::StaleEpoch) => stale += 1,
-            Observed::Ignored(other) => anyhow::bail!("the record at {offset} of the state log: {other:?}"),
-            _ => ensure!(of == epoch, "the record at {offset} counts though its epoch has ended"),
-        }
-    }
-    ensure!(stale > 0, "the late record of the coordinator that stood still is not in the log");
-    decided_once(&swarm).await?;
+    ensure!(
+        swarm.logs.owners().await?.stale > 0,
+        "the late record of the coordinator that stood still is not in the log"
+    );
+    swarm.logs.decided_once().await?;
     found.all_succeeded()
-}
-
-/// What was decided once was decided once: the same id never has two contents.
-async fn decided_once(swarm: &Swarm) -> Result<()> {
-    for topic in [Topic::Planner, Topic::Worker(None), Topic::Outcomes] {
-        let mut seen: HashMap<String, Vec<u8>> = HashMap::new();
-        for record in swarm.logs.topic(&topic).await? {
-            let envelope: Envelope = swarm.logs.codec().decode(record.value())?;
-            let known = seen.entry(envelope.id.to_string()).or_insert_with(|| record.value().to_vec());
-            ensure!(known == record.value(), "{} of {topic:?} was decided twice", envelope.id);
-        }
-    }
-    Ok(())
-}
-
-async fn epochs(swarm: &Swarm) -> Result<usize> {
-    let records = swarm.logs.state(0).await.context("the state log")?;
-    Ok(records.iter().filter(|(_, record)| matches!(record, StateRecord::EpochStart(_))).count())
 }

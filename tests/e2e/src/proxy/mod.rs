@@ -92,6 +92,12 @@ impl Proxy {
         self.shared.state.send_modify(|state| state.cut(way, true));
     }
 
+    /// Nothing passes either way until [`Proxy::mend`].
+    pub fn cut_off(&self) {
+        self.cut(Way::ToBroker);
+        self.cut(Way::FromBroker);
+    }
+
     /// Everything passes again, late.
     pub fn mend(&self) {
         self.shared.state.send_modify(|state| {

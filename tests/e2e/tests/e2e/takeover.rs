@@ -2,12 +2,11 @@
 
 use crate::{SOON, repetitions};
 use anyhow::Result;
-use starling_e2e::{Logs, Plan, Scripted, Swarm, SwarmOptions, eventually};
-use starling_engine::statelog::{Ignored, LogFold, Observed};
+use starling_e2e::{Plan, Scripted, Swarm, SwarmOptions, eventually};
 use starling_llm::{Purpose, mock::MockAction};
-use starling_protocol::{Envelope, OutcomeStatus, Topic, codec::Codec, state::StateRecord};
+use starling_protocol::{OutcomeStatus, Topic};
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashSet,
     sync::Mutex,
     time::{Duration, Instant},
 };
@@ -38,7 +37,7 @@ async fn a_planner_killed_in_the_middle_of_its_plan_is_replaced() -> Result<()> 
         })
         .await;
         swarm.planners.remove(0).kill()?;
-        let unfinished = undone_dispatches(&swarm.logs, &swarm.names.name(&Topic::Worker(None))).await?;
+        let unfinished = swarm.logs.undone_effects(&Topic::Worker(None)).await?;
         let outcome = swarm.outcome(&id, SOON).await?;
         assert_eq!(outcome.status, OutcomeStatus::Succeeded, "{}", outcome.reason);
         assert_eq!((outcome.tasks.total, outcome.tasks.succeeded), (6, 6));
@@ -85,7 +84,7 @@ async fn a_coordinator_killed_in_the_middle_of_an_intent_is_replaced() -> Result
         })
         .await;
         swarm.planners.remove(0).kill()?;
-        let unfinished = undone_dispatches(&swarm.logs, &swarm.names.name(&Topic::Worker(None))).await?;
+        let unfinished = swarm.logs.undone_effects(&Topic::Worker(None)).await?;
         model.stop_holding();
         swarm.model.release(); // results come in while nobody coordinates
         let outcome = swarm.outcome(&id, SOON).await?;
@@ -125,7 +124,7 @@ async fn a_coordinator_that_stood_still_decides_nothing_more() -> Result<()> {
     eventually("results come in", SOON, || model.calls.of(Purpose::Judge).len() >= 50).await;
     swarm.planners[0].signal("STOP")?;
     let until = Instant::now() + SOON;
-    while epochs(&swarm.logs).await?.len() < 2 {
+    while swarm.logs.epochs().await?.len() < 2 {
         anyhow::ensure!(Instant::now() < until, "nobody takes over:\n{}", standby.last_lines());
         tokio::time::sleep(Duration::from_millis(100)).await; // polls the state log
     }
@@ -139,35 +138,13 @@ async fn a_coordinator_that_stood_still_decides_nothing_more() -> Result<()> {
     }
     serves_on(&swarm, "after-still").await?;
 
-    let mut fold = LogFold::new(1);
-    let (mut epoch, mut owners, mut stale) = (None, 0, 0);
-    for (offset, record) in swarm.logs.state(0).await? {
-        let of = match &record {
-            StateRecord::EpochStart(_) => None,
-            StateRecord::Decision(decision) => Some(decision.epoch),
-            StateRecord::SnapshotChunk(chunk) => Some(chunk.epoch),
-        };
-        match fold.observe(offset, record)? {
-            Observed::Epoch => {
-                epoch = Some(offset);
-                owners += 1;
-            }
-            Observed::Ignored(Ignored::StaleEpoch) => stale += 1,
-            Observed::Ignored(other) => panic!("the record at {offset} of the state log: {other:?}"),
-            _ => assert_eq!(of, epoch, "the record at {offset} counts though its epoch has ended"),
-        }
-    }
-    println!("{owners} epochs; {stale} records of an ended epoch came too late and do not count");
-    assert!(owners >= 2);
-    // What was decided once was decided once: the same id never has two contents.
-    for topic in [Topic::Planner, Topic::Worker(None), Topic::Outcomes] {
-        let mut seen: HashMap<String, Vec<u8>> = HashMap::new();
-        for record in swarm.logs.topic(&topic).await? {
-            let envelope: Envelope = Codec::default().decode(record.value())?;
-            let known = seen.entry(envelope.id.to_string()).or_insert_with(|| record.value().to_vec());
-            assert!(known == record.value(), "{} of {topic:?} was decided twice", envelope.id);
-        }
-    }
+    let owners = swarm.logs.owners().await?;
+    println!(
+        "{} epochs; {} records of an ended epoch came too late and do not count",
+        owners.epochs, owners.stale
+    );
+    assert!(owners.epochs >= 2);
+    swarm.logs.decided_once().await?;
     for id in &ids {
         swarm.logs.one_outcome(id).await?;
     }
@@ -182,21 +159,4 @@ async fn serves_on(swarm: &Swarm, name: &str) -> Result<()> {
     let outcome = swarm.outcome(&id, SOON).await?;
     anyhow::ensure!(outcome.status == OutcomeStatus::Succeeded, "{name}: {}", outcome.reason);
     Ok(())
-}
-
-/// Offsets of the starts of epochs in the only partition of the state log.
-async fn epochs(logs: &Logs) -> Result<Vec<i64>> {
-    let records = logs.state(0).await?;
-    let is_start = |(_, record): &&(i64, StateRecord)| matches!(record, StateRecord::EpochStart(_));
-    Ok(records.iter().filter(is_start).map(|(offset, _)| *offset).collect())
-}
-
-/// Dispatches to `topic` that the only partition of the state log does not say to be done.
-async fn undone_dispatches(logs: &Logs, topic: &str) -> Result<usize> {
-    let mut fold = LogFold::new(1);
-    for (offset, record) in logs.state(0).await? {
-        fold.observe(offset, record)?;
-    }
-    let pending = fold.position().into_iter().flat_map(|position| position.pending.values().flatten());
-    Ok(pending.filter(|effect| effect.topic == topic).count())
 }

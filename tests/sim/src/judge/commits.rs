@@ -13,7 +13,7 @@ impl Judge {
             .filter_map(|(at, cursor)| Some((at.clone(), group_of(self.topics.get(&at.topic)?)?, *cursor)))
             .collect();
         for (at, group, end) in partitions {
-            let now = self.committed_of(&self.names.group(group), &at);
+            let now = self.network.committed_of(&self.names.group(group), &at);
             let before = self.committed.get(&at).cloned().unwrap_or_default();
             if now == before {
                 continue;

@@ -137,7 +137,7 @@ impl Judge {
         let Some(group) = group_of(topic) else { return };
         let (name, group) = (self.names.name(topic), self.names.group(group));
         for at in self.cursors.keys().filter(|at| *at.topic == *name) {
-            let (offset, metadata) = self.committed_of(&group, at);
+            let (offset, metadata) = self.network.committed_of(&group, at);
             self.accounts.disturbed(at, offset, &metadata);
         }
     }
@@ -145,11 +145,6 @@ impl Judge {
     /// The same, of one partition whose group had committed that.
     pub(crate) fn disturbed_partition(&mut self, at: &PartitionId, offset: i64, metadata: &str) {
         self.accounts.disturbed(at, offset, metadata);
-    }
-
-    fn committed_of(&self, group: &str, at: &PartitionId) -> (i64, String) {
-        let committed = ready(self.memory.committed(group, at)).and_then(Result::ok).flatten();
-        committed.map_or((0, String::new()), |committed| (committed.offset, committed.metadata))
     }
 
     /// Reads what is new, and judges it.
@@ -247,7 +242,7 @@ impl Judge {
                     return Err(format!("{at} is decided up to {next} of {cursor}"));
                 }
             } else if let Some(group) = group_of(topic) {
-                let (offset, _) = self.committed_of(&self.names.group(group), at);
+                let (offset, _) = self.network.committed_of(&self.names.group(group), at);
                 if offset < *cursor {
                     return Err(format!("{at} is committed up to {offset} of {cursor}"));
                 }
