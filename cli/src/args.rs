@@ -376,7 +376,7 @@ pub struct TakeoverArgs {
 #[derive(Clone, Debug, Args)]
 pub struct DecisionArgs {
     /// How many of each.
-    #[arg(long, default_value_t = 200)]
+    #[arg(long, default_value_t = 500)]
     pub decisions: usize,
     /// Partitions that the effects of one decision go to.
     #[arg(long, default_value_t = 100)]

@@ -9,7 +9,7 @@ use super::{
     scene::{Litter, Scene, prefix},
     stage::reader,
 };
-use crate::{args::FanoutArgs, exit::CliError, session::Session};
+use crate::{args::FanoutArgs, exit::CliError};
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use starling_agents::{
@@ -62,12 +62,7 @@ pub(super) struct Bare {
 }
 
 impl Bare {
-    pub(super) async fn set(
-        session: &Session,
-        args: &FanoutArgs,
-        scene: &Scene,
-        sizes: Sizes,
-    ) -> Result<Self, CliError> {
+    pub(super) async fn set(args: &FanoutArgs, scene: &Scene, sizes: Sizes) -> Result<Self, CliError> {
         let settings = &scene.settings;
         let mut topics = settings.topics.clone();
         topics.prefix = prefix();
@@ -76,7 +71,7 @@ impl Bare {
             [Topic::Worker(None), Topic::Critic, Topic::Coordinator].map(|topic| names.name(&topic));
         let mut specs = topic_specs(&topics);
         specs.retain(|spec| [&tasks, &results, &verdicts].contains(&&spec.name));
-        let (bus, litter) = scene.bus(session, &specs).await?;
+        let (bus, litter) = scene.bus(&specs).await?;
         let model = match &scene.model {
             Some(model) => model.clone(),
             None => model_from(&settings.model).map_err(|error| CliError::Usage(error.to_string()))?,

@@ -44,15 +44,15 @@ pub(super) async fn run(session: &Session, args: &FanoutArgs) -> Result<Figures,
     let sizes = if args.no_bare { None } else { Some(sizes(&stage).await?) };
     stage.strike().await;
     if let Some(sizes) = sizes {
-        let bare = bare(session, args, &scene, sizes).await?;
+        let bare = bare(args, &scene, sizes).await?;
         figures.more = vec![("bare_subtasks_per_s", bare.round()), ("ratio_to_bare", rate / bare)];
     }
     Ok(figures)
 }
 
 /// Tasks a second of the bare pipeline.
-async fn bare(session: &Session, args: &FanoutArgs, scene: &Scene, sizes: Sizes) -> Result<f64, CliError> {
-    let mut bare = Bare::set(session, args, scene, sizes).await?;
+async fn bare(args: &FanoutArgs, scene: &Scene, sizes: Sizes) -> Result<f64, CliError> {
+    let mut bare = Bare::set(args, scene, sizes).await?;
     bare.run(args.tasks).await?;
     let tasks = args.intents * args.tasks;
     let wall = bare.run(tasks).await?;

@@ -1,17 +1,20 @@
 //! What everything that one bench compares has in common: settings, a model, a kind of bus.
 
-use super::stage::clear;
 use crate::{
     args::{BusKind, SwarmArgs},
     exit::CliError,
     session::Session,
 };
-use starling_bus::{Bus, KafkaOptions, MemoryBus, MemoryOptions, TopicSpec};
+use starling_bus::{Bus, KafkaBus, KafkaOptions, MemoryBus, MemoryOptions, TopicSpec, delete_topics};
 use starling_llm::{
     Model,
     mock::{MockOptions, MockServer},
 };
-use starling_runtime::{Settings, process::Traffic, settings::Offline};
+use starling_runtime::{
+    Settings,
+    process::{Traffic, kafka_options},
+    settings::Offline,
+};
 use std::sync::Arc;
 
 /// The model of a bench.
@@ -57,22 +60,28 @@ impl Scene {
     }
 
     /// A bus of one's own, with these topics.
-    pub(super) async fn bus(
-        &self,
-        session: &Session,
-        topics: &[TopicSpec],
-    ) -> Result<(Arc<dyn Bus>, Litter), CliError> {
-        let bus: Arc<dyn Bus> = match self.kind {
-            BusKind::Memory => MemoryBus::new(MemoryOptions::default()),
-            BusKind::Kafka => session.kafka(Traffic::FanOut)?,
-        };
-        let litter = Litter((self.kind == BusKind::Kafka).then(|| {
-            let names = topics.iter().map(|spec| spec.name.clone()).collect();
-            (session.kafka_options(Traffic::OneByOne), names)
-        }));
-        bus.create_topics(topics).await?;
-        Ok((bus, litter))
+    pub(super) async fn bus(&self, topics: &[TopicSpec]) -> Result<(Arc<dyn Bus>, Litter), CliError> {
+        match self.kind {
+            BusKind::Memory => {
+                let bus = MemoryBus::new(MemoryOptions::default());
+                bus.create_topics(topics).await?;
+                Ok((bus, Litter(None)))
+            }
+            BusKind::Kafka => on_kafka(kafka_options(&self.settings, Traffic::FanOut), topics).await,
+        }
     }
+}
+
+/// A client of the broker, with these topics.
+pub(super) async fn on_kafka(
+    options: KafkaOptions,
+    topics: &[TopicSpec],
+) -> Result<(Arc<dyn Bus>, Litter), CliError> {
+    let names = topics.iter().map(|spec| spec.name.clone()).collect();
+    let litter = Litter(Some((options.clone(), names)));
+    let bus = KafkaBus::new(options)?;
+    bus.create_topics(topics).await?;
+    Ok((bus, litter))
 }
 
 /// A prefix for topics that nobody else has.
@@ -84,10 +93,12 @@ pub(super) fn prefix() -> String {
 pub(super) struct Litter(Option<(KafkaOptions, Vec<String>)>);
 
 impl Litter {
-    /// Leaves nothing on the broker.
+    /// Leaves nothing on the broker. That something is still there is no reason to throw the figures away.
     pub(super) async fn clear(self) {
-        if let Some((options, topics)) = self.0 {
-            clear(options, &topics.iter().map(String::as_str).collect::<Vec<_>>()).await;
+        let Some((options, topics)) = self.0 else { return };
+        let topics: Vec<_> = topics.iter().map(String::as_str).collect();
+        if let Err(error) = delete_topics(options, &topics).await {
+            eprintln!("starling: the topics of the bench are still there: {error}");
         }
     }
 }

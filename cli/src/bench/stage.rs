@@ -8,7 +8,7 @@ use crate::{
     session::Session,
     swarm::{Shape, Swarm},
 };
-use starling_bus::{Bus, KafkaOptions, LogReader, PartitionId, ReaderEvent, StartAt, delete_topics};
+use starling_bus::{Bus, LogReader, PartitionId, ReaderEvent, StartAt};
 use starling_protocol::{Body, Codec, Envelope, Intent, IntentId, Outcome, Topic, TopicNames};
 use starling_runtime::topics::topic_specs;
 use std::{
@@ -52,7 +52,7 @@ impl Stage {
         planner: bool,
     ) -> Result<Self, CliError> {
         let settings = scene.settings.clone();
-        let (bus, litter) = scene.bus(session, &topic_specs(&settings.topics)).await?;
+        let (bus, litter) = scene.bus(&topic_specs(&settings.topics)).await?;
         let names = TopicNames::new(settings.topics.prefix.as_str());
         let outcomes = reader(bus.as_ref(), &names.name(&Topic::Outcomes)).await?;
         let client = Client::new(bus.clone(), names.clone());
@@ -132,11 +132,4 @@ pub(super) async fn reader(bus: &dyn Bus, topic: &str) -> Result<Arc<dyn LogRead
         reader.add(PartitionId::new(topic, partition), StartAt::Beginning).await?;
     }
     Ok(reader)
-}
-
-/// Deletes the topics of a bench. That they are still there is no reason to throw its figures away.
-pub(super) async fn clear(options: KafkaOptions, topics: &[&str]) {
-    if let Err(error) = delete_topics(options, topics).await {
-        eprintln!("starling: the topics of the bench are still there: {error}");
-    }
 }

@@ -13,7 +13,7 @@ use crate::{
 use clap::Parser;
 use secrecy::ExposeSecret as _;
 use starling_bus::{Bus, BusError, KafkaBus, KafkaOptions};
-use starling_protocol::Codec;
+use starling_protocol::{Codec, Topic, TopicNames};
 use std::{error::Error, future::Future, io, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -157,6 +157,11 @@ pub fn bus_from(settings: &Settings, traffic: Traffic) -> Result<Arc<dyn Bus>, B
 #[must_use]
 pub fn kafka_options(settings: &Settings, traffic: Traffic) -> KafkaOptions {
     let kafka = &settings.kafka;
+    let names = TopicNames::new(settings.topics.prefix.as_str());
+    let (producers, urgent_topics) = match traffic {
+        Traffic::FanOut => (kafka.producers, vec![names.name(&Topic::State)]),
+        Traffic::OneByOne => (1, Vec::new()),
+    };
     KafkaOptions {
         client_id: settings.topics.prefix.clone(),
         extra: kafka
@@ -171,10 +176,8 @@ pub fn kafka_options(settings: &Settings, traffic: Traffic) -> KafkaOptions {
         },
         max_message_bytes: settings.topics.max_message,
         fetch_ahead_bytes: kafka.fetch_ahead,
-        producers: match traffic {
-            Traffic::FanOut => kafka.producers,
-            Traffic::OneByOne => 1,
-        },
+        producers,
+        urgent_topics,
         ..KafkaOptions::new(kafka.brokers.as_str())
     }
 }

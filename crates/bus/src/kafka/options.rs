@@ -37,6 +37,9 @@ pub struct KafkaOptions {
     /// Producers side by side (default 1), for processes that send to many partitions at once: each has at
     /// most five requests under way, of one partition each.
     pub producers: usize,
+    /// Topics with a producer of their own (default none), whose records therefore never wait behind those of others:
+    /// what a decision causes may be many requests, and the next decision must not stand in line behind them.
+    pub urgent_topics: Vec<String>,
     /// Records that may wait to be acknowledged, for each producer (default 100,000); beyond it sending is refused.
     pub send_queue_records: usize,
     /// Bytes that may wait to be acknowledged (default 64 MiB); beyond it sending is refused.
@@ -67,6 +70,7 @@ impl KafkaOptions {
             group_protocol: GroupProtocol::Classic,
             max_message_bytes: 8 << 20,
             producers: 1,
+            urgent_topics: Vec::new(),
             send_queue_records: 100_000,
             send_queue_bytes: 64 << 20,
             send_timeout: Duration::from_secs(30),

@@ -33,6 +33,8 @@ type Client = ThreadedProducer<Deliveries>;
 /// partitions in twenty rounds. A partition always has the same producer, so that its order holds.
 pub(super) struct Sender {
     lines: Vec<Line>,
+    /// For the topics that wait behind no others.
+    urgent: Option<(Vec<String>, Line)>,
     outstanding: Arc<Outstanding>,
 }
 
@@ -70,10 +72,19 @@ impl Sender {
         let outstanding = Arc::new(Outstanding::default());
         let line = |_| Line::new(options.clone(), outstanding.clone());
         let lines = (0..options.producers.max(1)).map(line).collect::<Result<Vec<_>, _>>()?;
-        Ok(Self { lines, outstanding })
+        let urgent = match options.urgent_topics.as_slice() {
+            [] => None,
+            topics => Some((topics.to_vec(), line(0)?)),
+        };
+        Ok(Self { lines, urgent, outstanding })
     }
 
     pub(super) fn send(&self, record: OutRecord) -> DeliveryFuture {
+        if let Some((topics, line)) = &self.urgent
+            && topics.iter().any(|topic| **topic == *record.to.topic)
+        {
+            return line.send(record);
+        }
         let mut hasher = DefaultHasher::new();
         record.to.hash(&mut hasher);
         let line = usize::try_from(hasher.finish() % self.lines.len() as u64).unwrap_or(0);

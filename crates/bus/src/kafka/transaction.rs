@@ -44,6 +44,7 @@ impl TransactionProbe {
             .set("bootstrap.servers", &self.brokers)
             .set("transactional.id", &self.id)
             .set("linger.ms", "0")
+            .set("compression.type", "lz4") // as the bus does
             .set("queue.buffering.max.kbytes", "1048576")
             .create()?;
         producer.init_transactions(PATIENCE)?;

@@ -7,6 +7,7 @@ mod cancel;
 mod commands;
 mod crash;
 mod dead_letters;
+mod decisions;
 mod embedded;
 mod fanout;
 mod forms;
