@@ -11,9 +11,10 @@ test: build
 build:
 	$(CARGO) build --workspace --bins --locked
 
-# All faults, 10 times each; docs/faults.md tells what ROWS, TIMES, WORKERS and SOAK_MINUTES can be.
+# All faults, 10 times each; docs/faults.md tells what ROWS, TIMES, JOBS, WORKERS and SOAK_MINUTES can be.
 faults: release
 	STARLING_FAULTS_ROWS="$(or $(ROWS),all)" STARLING_FAULTS_TIMES="$(or $(TIMES),10)" \
+		STARLING_FAULTS_JOBS="$(JOBS)" STARLING_E2E_SWARMS="$(JOBS)" \
 		STARLING_FAULTS_WORKERS="$(WORKERS)" STARLING_FAULTS_SOAK_MINUTES="$(SOAK_MINUTES)" \
 		scripts/with-kafka $(CARGO) test --release --locked -p starling-e2e --test faults
 

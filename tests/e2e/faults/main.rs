@@ -7,6 +7,7 @@ mod row;
 mod rows;
 mod table;
 
+use futures::{StreamExt as _, stream};
 use row::{Figures, Row, Skipped, World};
 use std::{
     path::PathBuf,
@@ -23,6 +24,8 @@ struct Choice {
     /// Parts of names, as `cargo test` passes them on.
     filters: Vec<String>,
     times: usize,
+    /// Rows at once.
+    jobs: usize,
     members: usize,
     soak: Duration,
 }
@@ -37,6 +40,7 @@ impl Choice {
             rows: rows.split(',').map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned).collect(),
             filters: std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect(),
             times: number("STARLING_FAULTS_TIMES", 1),
+            jobs: number("STARLING_FAULTS_JOBS", 1).max(1),
             members: number("STARLING_FAULTS_WORKERS", 100),
             soak: Duration::from_secs(60 * number("STARLING_FAULTS_SOAK_MINUTES", 30) as u64),
         }
@@ -62,7 +66,12 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
-    let tallies: Vec<Tally> = rows.iter().map(|row| runtime.block_on(play(row, &choice))).collect();
+    let (alone, others): (Vec<&Row>, Vec<&Row>) = rows.into_iter().partition(|row| row.alone);
+    let tallies: Vec<Tally> = runtime.block_on(async {
+        let others = stream::iter(others).map(|row| play(row, &choice)).buffered(choice.jobs);
+        let alone = stream::iter(alone).then(|row| play(row, &choice));
+        others.chain(alone).collect().await
+    });
     runtime.shutdown_timeout(Duration::from_secs(5));
     print!("\n{}", table(&tallies));
     let failed = tallies.iter().any(|tally| tally.passed < tally.ran);

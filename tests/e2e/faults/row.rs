@@ -16,6 +16,8 @@ pub(crate) struct Row {
     pub(crate) quick: bool,
     /// Runs once, however often the others do.
     pub(crate) once: bool,
+    /// No other row runs beside it.
+    pub(crate) alone: bool,
     /// After so long it has failed.
     pub(crate) limit: Duration,
     pub(crate) play: Play,
@@ -23,7 +25,15 @@ pub(crate) struct Row {
 
 impl Row {
     pub(crate) const fn new(name: &'static str, invariants: &'static str, play: Play) -> Self {
-        Self { name, invariants, quick: false, once: false, limit: Duration::from_secs(300), play }
+        Self {
+            name,
+            invariants,
+            quick: false,
+            once: false,
+            alone: false,
+            limit: Duration::from_secs(300),
+            play,
+        }
     }
 
     pub(crate) const fn quick(self) -> Self {
@@ -32,6 +42,10 @@ impl Row {
 
     pub(crate) const fn once(self) -> Self {
         Self { once: true, ..self }
+    }
+
+    pub(crate) const fn alone(self) -> Self {
+        Self { alone: true, ..self }
     }
 
     pub(crate) const fn within(self, seconds: u64) -> Self {

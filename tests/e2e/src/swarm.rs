@@ -9,7 +9,7 @@ use starling_llm::mock::{MockOptions, MockServer};
 use starling_protocol::{Intent, IntentId, Outcome, Topic, TopicNames};
 use std::{
     path::PathBuf,
-    sync::Arc,
+    sync::{Arc, LazyLock},
     time::{Duration, Instant},
 };
 use tempfile::TempDir;
@@ -19,8 +19,12 @@ use tokio::{
 };
 
 /// What this machine is asked to bear at once, in swarms of the usual size.
-static MACHINE: Semaphore = Semaphore::const_new(MACHINE_SIZE);
-const MACHINE_SIZE: usize = 2;
+static MACHINE: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new(*MACHINE_SIZE));
+/// `STARLING_E2E_SWARMS`, else two.
+static MACHINE_SIZE: LazyLock<usize> = LazyLock::new(|| {
+    let said = std::env::var("STARLING_E2E_SWARMS").ok().and_then(|size| size.parse().ok());
+    said.unwrap_or(2).max(1)
+});
 
 /// How long a process may take until it is ready. Many start at once, on machines of two cores.
 const READY: Duration = Duration::from_secs(60);
@@ -150,7 +154,7 @@ impl Swarm {
     /// # Errors
     /// Something does not start.
     pub async fn start(options: SwarmOptions) -> Result<Self> {
-        let places = if options.alone { MACHINE_SIZE } else { 1 };
+        let places = if options.alone { *MACHINE_SIZE } else { 1 };
         let place = MACHINE.acquire_many(u32::try_from(places)?).await?;
         let brokers = match (&options.secure, options.brokers) {
             (Some(secure), _) => secure.admin.clone(),
