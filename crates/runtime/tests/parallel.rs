@@ -391,6 +391,35 @@ async fn what_is_done_above_a_slow_record_never_outgrows_the_commit() {
 }
 
 #[tokio::test]
+async fn a_broker_that_keeps_less_metadata_is_found_out() {
+    let stage = stage().await;
+    stage.bus.faults().set_max_offset_metadata(16);
+    let titles: Vec<String> =
+        (0..60).map(|n| format!("{}:{n}", if n % 3 == 0 { "hold" } else { "reply" })).collect();
+    stage.put(0, &titles.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let worker = Worker::start(&stage.node, &stage.handler, |config| {
+        config.slots = 60;
+        config.grace = Duration::ZERO;
+    });
+    // Larger maps are refused until the process has learned what fits.
+    let committed = until("a map is committed", || async {
+        let at = stage.inbox(0);
+        let committed = starling_bus::Bus::committed(&*stage.bus, "starling.worker", &at).await.unwrap();
+        committed.filter(|committed| !committed.metadata.is_empty())
+    })
+    .await;
+    assert!(committed.metadata.len() <= 16, "{committed:?}");
+    worker.stop().await;
+    for title in &titles {
+        stage.handler.release(title);
+    }
+    let second = Worker::start(&stage.node, &stage.handler, |_| {});
+    commits(&stage.node, &stage.bus, 0, 60).await;
+    second.stop().await;
+    assert_eq!(stage.handler.count("reply:1"), 1, "what fitted into the map does not run again");
+}
+
+#[tokio::test]
 async fn shutdown_finishes_what_runs_begins_nothing_and_leaves() {
     let stage = stage().await;
     stage.put(0, &["hold:a", "reply:b"]).await;

@@ -43,6 +43,8 @@ pub(super) struct Faults {
     sends: HashMap<PartitionId, VecDeque<SendFault>>,
     commits: HashMap<String, VecDeque<CommitFault>>,
     held: VecDeque<Held>,
+    /// Bytes that are kept beside a committed offset, if not as many as brokers keep by default.
+    pub(super) max_offset_metadata: Option<usize>,
 }
 
 #[derive(Debug)]
@@ -154,5 +156,10 @@ impl MemoryFaults {
     /// Changes the largest size of a record.
     pub fn set_max_record_bytes(&self, bytes: usize) {
         self.shared.lock().options.max_record_bytes = bytes;
+    }
+
+    /// Changes the largest metadata beside a committed offset.
+    pub fn set_max_offset_metadata(&self, bytes: usize) {
+        self.shared.lock().faults.max_offset_metadata = Some(bytes);
     }
 }

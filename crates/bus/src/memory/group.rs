@@ -278,7 +278,8 @@ impl Core {
         if let Some(lost) = offsets.iter().find(|offset| !member.owns(&offset.at)) {
             return fenced(format!("{} is not assigned to this member of {name}", lost.at));
         }
-        if let Some(long) = offsets.iter().find(|offset| offset.metadata.len() > METADATA_LIMIT) {
+        let limit = self.faults.max_offset_metadata.unwrap_or(METADATA_LIMIT);
+        if let Some(long) = offsets.iter().find(|offset| offset.metadata.len() > limit) {
             let length = long.metadata.len();
             return Err(CommitError::MetadataTooLarge(format!("{length} bytes for {}", long.at)));
         }

@@ -152,6 +152,18 @@ impl OffsetTracker {
         self.moved = true;
     }
 
+    /// Bytes of metadata that were handed out last.
+    #[must_use]
+    pub fn handed_out_metadata(&self) -> usize {
+        self.handed_out.as_ref().map_or(0, |commit| commit.metadata.len())
+    }
+
+    /// The broker keeps no more than so many bytes of metadata, which was not known when the tracker was made. A map
+    /// that is larger already loses its upper end.
+    pub fn limit_metadata(&mut self, max_metadata: usize) {
+        self.max_metadata = self.max_metadata.min(max_metadata);
+    }
+
     /// Whether the map would fit into the metadata if the record at `offset` were taken, in whatever
     /// order the records end. If not, delivery is to be paused until something is done.
     #[must_use]

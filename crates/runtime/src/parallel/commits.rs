@@ -53,6 +53,9 @@ impl Loop {
             Err(error) => error,
         };
         self.metrics.commit_failures.inc();
+        if let CommitError::MetadataTooLarge(reason) = &error {
+            self.limit_metadata(&assignments, reason);
+        }
         // During every rebalance some commits are of the generation before; partitions that the member keeps
         // are committed again, those that it loses are not here any more.
         tracing::debug!(topic = %self.topic, %error, "a commit failed and will be made again");
@@ -63,5 +66,23 @@ impl Loop {
                 self.touched.insert(number);
             }
         }
+    }
+    /// The broker keeps less metadata than it does by default, and does not say how much: finds out from what it
+    /// refuses. Until that fits, what is done above a slow record is done again after a crash.
+    fn limit_metadata(&mut self, assignments: &[(i32, u64)], reason: &str) {
+        let refused = assignments.iter().filter_map(|(number, _)| self.partitions.get(number));
+        let longest = refused.map(|partition| partition.tracker.handed_out_metadata()).max().unwrap_or(0);
+        let limit = longest / 4 * 3;
+        if limit >= self.config.max_metadata {
+            return; // it was refused before the limit was lowered last
+        }
+        tracing::warn!(
+            topic = %self.topic,
+            reason,
+            limit,
+            "the broker's offset.metadata.max.bytes is lower than usual: partitions wait earlier behind a slow record"
+        );
+        self.config.max_metadata = limit;
+        self.partitions.values_mut().for_each(|partition| partition.tracker.limit_metadata(limit));
     }
 }

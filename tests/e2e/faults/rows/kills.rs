@@ -6,7 +6,7 @@ use crate::{
     row::{Figures, World},
 };
 use anyhow::{Context as _, Result};
-use starling_e2e::{Api, Frames, Plan, Proxy, Scripted, Swarm, SwarmOptions, eventually};
+use starling_e2e::{Api, Frames, OwnBroker, Plan, Proxy, Scripted, Swarm, SwarmOptions, eventually};
 use starling_llm::{Purpose, mock::MockAction};
 use starling_protocol::Topic;
 use std::{collections::HashSet, sync::Mutex, time::Duration};
@@ -57,7 +57,8 @@ pub(super) async fn critic_between_produce_and_commit(world: World) -> Result<Fi
 }
 
 async fn between_produce_and_commit(world: World, role: &str) -> Result<Figures> {
-    let model = Scripted::new(Plan::independent(12));
+    const TASKS: usize = 12;
+    let model = Scripted::new(Plan::independent(TASKS));
     let proxy = Proxy::before(&shared_brokers()?).await?;
     let (binary, is_worker) = (format!("starling-{role}"), role == "worker");
     let options = SwarmOptions { critics: 1, ..world.options(&model, 1) };
@@ -66,16 +67,23 @@ async fn between_produce_and_commit(world: World, role: &str) -> Result<Figures>
     let mut victim = swarm.spawn_behind(&proxy, &binary)?;
     members(&swarm, role, 2).await?;
     let mut judge = Judge::new(&model);
-    judge.publish(&swarm, &format!("{role} between produce and commit")).await?;
-    // Nothing is slow: all is done, and the outcome is there, while the victim cannot commit.
-    held.until_held(1).await;
+    // Whose the work is the coordinator decides, so there is more of it until the victim has some. Nothing is slow: all
+    // is done, and the outcomes are there, while the victim cannot commit.
     let purpose = if is_worker { Purpose::Work } else { Purpose::Judge };
+    let mut intents = 0;
+    while held.held() == 0 {
+        intents += 1;
+        judge.publish(&swarm, &format!("{role} between produce and commit, {intents}")).await?;
+        until("everything else is done", SOON, || async {
+            Ok(swarm.logs.outcomes().await?.len() >= intents)
+        })
+        .await?;
+    }
     eventually("the victim has made calls, and all are made", SOON, || {
         let calls = model.calls.of(purpose);
-        calls.len() >= 12 && calls.iter().any(|call| call.model == victim.name)
+        calls.len() >= TASKS * intents && calls.iter().any(|call| call.model == victim.name)
     })
     .await;
-    until("everything else is done", SOON, || async { Ok(!swarm.logs.outcomes().await?.is_empty()) }).await?;
     victim.kill()?;
     let allowed = judge.died(&swarm.logs, &[&victim.name]).await?;
     anyhow::ensure!(allowed > 0, "the victim had committed everything: the fault did not happen");
@@ -113,6 +121,41 @@ pub(super) async fn planner_in_mid_stream(world: World) -> Result<Figures> {
     judge.coordinator_died(&swarm.logs).await?;
     // What the abandoned plan has cost is not known.
     judge.conclude(&swarm, SOON).await?.all_succeeded_but(&["uncounted_plan_calls"])
+}
+
+/// A worker is killed whose commits cannot say all that is done above its slow tasks: its broker keeps little beside an
+/// offset.
+pub(super) async fn worker_at_the_limit_of_metadata(world: World) -> Result<Figures> {
+    const TASKS: usize = 60;
+    const LIMIT: usize = 20;
+    let broker = OwnBroker::start_with(&["--set", &format!("offset.metadata.max.bytes={LIMIT}")]).await?;
+    let model = Scripted::new(Plan::independent(TASKS)).holding(|call| {
+        call.purpose == Purpose::Work
+            && call.section("Task").and_then(number).is_some_and(|task| task % 3 == 0)
+    });
+    let options = SwarmOptions { brokers: Some(broker.address.clone()), ..world.options(&model, 1) };
+    let options = options.set("processor.slots.worker=60").set("topics.partitions.worker=1");
+    let mut swarm = Swarm::start(options).await?;
+    let mut judge = Judge::new(&model);
+    judge.publish(&swarm, "at the limit of metadata").await?;
+    eventually("the worker is told that it says too much", SOON, || {
+        swarm.workers[0].stderr().contains("offset.metadata.max.bytes")
+    })
+    .await;
+    let (group, inbox) = (swarm.names.group("worker"), swarm.logs.partition(&Topic::Worker(None), 0));
+    until("what fits is committed", SOON, || async {
+        let committed = swarm.bus.committed(&group, &inbox).await?;
+        Ok(committed.is_some_and(|committed| (1..=LIMIT).contains(&committed.metadata.len())))
+    })
+    .await?;
+    let mut victim = swarm.workers.remove(0);
+    victim.kill()?;
+    judge.died(&swarm.logs, &[&victim.name]).await?;
+    model.stop_holding();
+    let successor = swarm.spawn("starling-worker")?;
+    swarm.workers.push(successor);
+    swarm.model.release();
+    judge.conclude(&swarm, SOON).await?.all_succeeded()
 }
 
 /// Kills the worker with that name.

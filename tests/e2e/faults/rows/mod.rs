@@ -36,6 +36,9 @@ pub(crate) static ALL: &[Row] = &[
     Row::new("critic killed between produce and commit", "I16 I17", |world| {
         Box::pin(kills::critic_between_produce_and_commit(world))
     }),
+    Row::new("worker killed at the limit of its commits", "I16 I43", |world| {
+        Box::pin(kills::worker_at_the_limit_of_metadata(world))
+    }),
     Row::new("planner killed in mid-stream", "I1 I24", |world| Box::pin(kills::planner_in_mid_stream(world)))
         .quick(),
     Row::new("coordinator killed between append and effects", "I11 I24", |world| {
@@ -72,12 +75,16 @@ pub(crate) static ALL: &[Row] = &[
     Row::new("a tenth of the workers killed every second", "I16 I18 I23", |world| {
         Box::pin(members::a_tenth_killed_every_second(world))
     })
+    .alone()
     .within(900),
     Row::new("rolling restart of the workers under load", "I16 I20", |world| {
         Box::pin(members::rolling_restart(world))
     })
+    .alone()
     .within(1200),
-    Row::new("rebalance storm", "I16 I18 I20", |world| Box::pin(members::rebalance_storm(world))).within(600),
+    Row::new("rebalance storm", "I16 I18 I20", |world| Box::pin(members::rebalance_storm(world)))
+        .alone()
+        .within(600),
     Row::new("handler longer than max.poll.interval", "I20", |world| {
         Box::pin(handlers::longer_than_max_poll_interval(world))
     }),
@@ -111,7 +118,10 @@ pub(crate) static ALL: &[Row] = &[
     Row::new("worker inbox trimmed below its position", "I19", |world| {
         Box::pin(records::worker_inbox_trimmed(world))
     }),
-    Row::new("soak with random faults", "I1 I6 I16", |world| Box::pin(soak::soak(world))).once().within(1200),
+    Row::new("soak with random faults", "I1 I6 I16", |world| Box::pin(soak::soak(world)))
+        .once()
+        .alone()
+        .within(1200),
     Row::new("disk of the broker full", "I10 I17", |world| Box::pin(brokers::disk_full(world))),
 ];
 
