@@ -63,6 +63,13 @@ impl InRecord {
         self.headers.iter().find(|(n, _)| n == name).and_then(|(_, value)| std::str::from_utf8(value).ok())
     }
 
+    /// Bytes of key, headers and value.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        let headers: usize = self.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
+        self.value().len() + self.key.as_ref().map_or(0, Bytes::len) + headers
+    }
+
     /// The value's bytes; empty for a tombstone.
     #[must_use]
     pub fn value(&self) -> &[u8] {

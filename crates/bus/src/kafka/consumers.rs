@@ -4,6 +4,7 @@ use super::{
     access::Access,
     admin::Admin,
     errors::{code_of, commit_error},
+    handover::Bound,
     pump,
     shared::{Command, Membership, Probe, PumpConsumer, PumpContext, Shared},
 };
@@ -97,7 +98,7 @@ impl KafkaMember {
         }
         let options = admin.options();
         let shared = Shared::new(
-            config.queue_records,
+            Bound { records: config.queue_records.max(1), bytes: options.fetch_ahead_bytes },
             config.deliver,
             config.revoke_timeout,
             options.request_timeout,
@@ -210,7 +211,7 @@ impl KafkaReader {
     pub(super) async fn open(admin: &Admin) -> Result<Self, BusError> {
         let options = admin.options();
         let shared = Shared::new(
-            READER_QUEUE,
+            Bound { records: READER_QUEUE, bytes: options.fetch_ahead_bytes },
             Deliver::Records,
             Duration::ZERO,
             options.request_timeout,

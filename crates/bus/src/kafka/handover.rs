@@ -1,4 +1,4 @@
-//! Between the polling thread and whoever calls `next`: a queue that is bounded in records.
+//! Between the polling thread and whoever calls `next`: a queue that is bounded in records and in their bytes.
 //!
 //! The thread waits a little when it is full, then takes the record back and pauses its partitions, so
 //! that it never stops polling. Other events are few and always fit.
@@ -15,11 +15,18 @@ use tokio::sync::Notify;
 /// Troubles that may wait; more of them say nothing new.
 const MAX_TROUBLES: usize = 64;
 
+/// What may wait to be taken. One record always may, however large.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bound {
+    pub(super) records: usize,
+    pub(super) bytes: usize,
+}
+
 pub(super) struct Handover {
     state: Mutex<State>,
     arrived: Notify,
     room: Condvar,
-    bound: usize,
+    bound: Bound,
     pub(super) pump: OnceLock<Thread>,
 }
 
@@ -27,19 +34,31 @@ pub(super) struct Handover {
 struct State {
     queue: VecDeque<GroupEvent>,
     records: usize,
+    /// Of these records.
+    bytes: usize,
     troubles: usize,
     closed: bool,
     /// The pump has paused everything and wants to hear when half of the queue is free.
     pump_waits: bool,
 }
 
+impl State {
+    fn is_full(&self, bound: Bound) -> bool {
+        self.records > 0 && (self.records >= bound.records || self.bytes >= bound.bytes)
+    }
+
+    fn is_half_empty(&self, bound: Bound) -> bool {
+        self.records <= bound.records / 2 && self.bytes <= bound.bytes / 2
+    }
+}
+
 impl Handover {
-    pub(super) fn new(bound: usize) -> Self {
+    pub(super) fn new(bound: Bound) -> Self {
         Self {
             state: Mutex::new(State::default()),
             arrived: Notify::new(),
             room: Condvar::new(),
-            bound: bound.max(1),
+            bound,
             pump: OnceLock::new(),
         }
     }
@@ -51,7 +70,7 @@ impl Handover {
     /// Hands a record over, waiting for room at most `patience`; else gives it back.
     #[allow(clippy::result_large_err)] // it is the record itself
     pub(super) fn put_record(&self, record: InRecord, patience: Duration) -> Result<(), InRecord> {
-        let full = |state: &mut State| state.records >= self.bound;
+        let full = |state: &mut State| state.is_full(self.bound);
         let mut state = self.lock();
         if full(&mut state) {
             state =
@@ -62,6 +81,7 @@ impl Handover {
             }
         }
         state.records += 1;
+        state.bytes += record.size();
         state.queue.push_back(GroupEvent::Record(record));
         drop(state);
         self.arrived.notify_one();
@@ -84,7 +104,7 @@ impl Handover {
     /// Whether a pump that has paused everything should go on.
     pub(super) fn has_room(&self) -> bool {
         let mut state = self.lock();
-        let roomy = state.records <= self.bound / 2;
+        let roomy = state.is_half_empty(self.bound);
         state.pump_waits = !roomy;
         roomy
     }
@@ -97,7 +117,12 @@ impl Handover {
             GroupEvent::End { at, .. } | GroupEvent::OutOfRange { at, .. } => !gone(at),
             _ => true,
         });
-        state.records = state.queue.iter().filter(|event| matches!(event, GroupEvent::Record(_))).count();
+        let sizes = state.queue.iter().filter_map(|event| match event {
+            GroupEvent::Record(record) => Some(record.size()),
+            _ => None,
+        });
+        (state.records, state.bytes) =
+            sizes.fold((0, 0), |(records, bytes), size| (records + 1, bytes + size));
         drop(state);
         self.room.notify_one();
     }
@@ -117,10 +142,11 @@ impl Handover {
             return state.closed.then_some(GroupEvent::Closed);
         };
         match &event {
-            GroupEvent::Record(_) => {
-                let was_full = state.records >= self.bound;
+            GroupEvent::Record(record) => {
+                let was_full = state.is_full(self.bound);
                 state.records -= 1;
-                let wake_pump = state.pump_waits && state.records <= self.bound / 2;
+                state.bytes -= record.size();
+                let wake_pump = state.pump_waits && state.is_half_empty(self.bound);
                 state.pump_waits &= !wake_pump;
                 drop(state);
                 if was_full {
@@ -134,5 +160,42 @@ impl Handover {
             _ => {}
         }
         Some(event)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use bytes::Bytes;
+    use starling_protocol::Timestamp;
+
+    fn record(offset: i64, bytes: usize) -> InRecord {
+        InRecord {
+            at: PartitionId::new("t", 0),
+            offset,
+            timestamp: Timestamp(0),
+            key: None,
+            headers: Vec::new(),
+            payload: Some(Bytes::from(vec![0; bytes])),
+        }
+    }
+
+    #[tokio::test]
+    async fn large_records_wait_outside_though_there_is_room_for_more_of_them() {
+        let handover = Handover::new(Bound { records: 10, bytes: 100 });
+        let put = |offset, bytes| handover.put_record(record(offset, bytes), Duration::ZERO).is_ok();
+        assert!(put(0, 1_000), "one always may");
+        assert!(!put(1, 1));
+        assert!(!handover.has_room());
+        assert!(matches!(handover.next().await, GroupEvent::Record(record) if record.offset == 0));
+        assert!(handover.has_room());
+        for offset in 1..=2 {
+            assert!(put(offset, 50));
+        }
+        assert!(!put(3, 1), "100 bytes wait");
+        handover.purge(|_| true);
+        assert!(put(3, 1), "what was purged counts no more");
     }
 }

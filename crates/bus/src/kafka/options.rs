@@ -46,7 +46,8 @@ pub struct KafkaOptions {
     pub send_queue_bytes: usize,
     /// How long a record may take, retries included, before its fate is unknown (default 30 s).
     pub send_timeout: Duration,
-    /// Bytes that a consumer fetches ahead, over all its partitions (default 2 MiB).
+    /// Bytes that a consumer fetches ahead, over all its partitions (default 2 MiB), and bytes of records that wait
+    /// beyond them to be taken.
     pub fetch_ahead_bytes: usize,
     /// How long metadata, offsets and administration may take (default 5 s).
     pub request_timeout: Duration,

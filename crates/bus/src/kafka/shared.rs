@@ -1,7 +1,12 @@
 //! What a polling thread shares with its callers and with librdkafka's callbacks.
 
 use super::{
-    access::Access, book::Book, context::log, errors::code_of, handover::Handover, rebalance,
+    access::Access,
+    book::Book,
+    context::log,
+    errors::code_of,
+    handover::{Bound, Handover},
+    rebalance,
     wait::wait_within,
 };
 use crate::{BusError, Deliver, GroupEvent, PartitionId, RevokeAck, StartAt};
@@ -71,7 +76,7 @@ pub(super) enum Command {
 
 impl Shared {
     pub(super) fn new(
-        queue: usize,
+        queue: Bound,
         deliver: Deliver,
         revoke_timeout: Duration,
         request_timeout: Duration,

@@ -118,7 +118,7 @@ impl Flow {
     fn put(&self, record: &InRecord) {
         let mut level = self.lock();
         level.records += 1;
-        level.bytes += size_of(record);
+        level.bytes += record.size();
         let full = level.records >= self.bounds.records || level.bytes >= self.bounds.bytes;
         if full && !level.paused {
             level.paused = true;
@@ -130,7 +130,7 @@ impl Flow {
         let FeedEvent::Record(record) = event else { return };
         let mut level = self.lock();
         level.records = level.records.saturating_sub(1);
-        level.bytes = level.bytes.saturating_sub(size_of(record));
+        level.bytes = level.bytes.saturating_sub(record.size());
         let low = level.records <= self.bounds.records / 2 && level.bytes <= self.bounds.bytes / 2;
         if low && level.paused {
             level.paused = false;
@@ -148,11 +148,6 @@ impl Flow {
     fn lock(&self) -> MutexGuard<'_, Level> {
         self.level.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-pub(super) fn size_of(record: &InRecord) -> usize {
-    let headers: usize = record.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
-    record.value().len() + record.key.as_ref().map_or(0, bytes::Bytes::len) + headers
 }
 
 /// Only this task calls the reader's `next`, and it changes what is read in between, so that no event of

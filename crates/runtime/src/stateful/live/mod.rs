@@ -5,7 +5,7 @@ mod timing;
 
 use super::{
     failure::Failure,
-    feed::{FeedEvent, Tap, size_of},
+    feed::{FeedEvent, Tap},
     machine::Machine,
     partition::{Shared, Stop},
     performer::{Performed, Performer, Resend},
@@ -227,7 +227,7 @@ impl<'a, M: Machine> Live<'a, M> {
     }
 
     fn take_in(&mut self, record: InRecord, at: Instant, envelope: Result<Envelope, String>) {
-        let bytes = size_of(&record);
+        let bytes = record.size();
         self.waiting_bytes += bytes;
         self.waiting.push_back(Input::Record(Box::new(Received { record, envelope, bytes, at })));
         if self.next_received >= self.backlog_end && !self.caught_up {
