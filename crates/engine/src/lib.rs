@@ -5,4 +5,5 @@ pub mod coordinator;
 pub mod dead_letters;
 pub mod intake;
 pub mod offsets;
+pub mod rate;
 pub mod statelog;

@@ -1,0 +1,241 @@
+//! How fast one model behind one endpoint may be asked.
+//!
+//! Two bounds. The outer one begins at a configured rate and moves by the share of refusals among the last replies:
+//! multiplied down when there are many, up when there are hardly any. The inner one appears with the first refusal: the
+//! rate falls to what was accepted just then, and stays there. After a while it is raised by a hundredth; while that goes
+//! well, in steps that double, so that a limit which was raised is found soon. The next refusal ends that. So the rate
+//! settles below a limit instead of circling above it, which additive increase without a hold does (compare AIMD, Chiu
+//! and Jain 1989).
+//!
+//! Requests are spaced by the generic cell rate algorithm (ITU-T I.371): they are let through one by one, never a second's
+//! worth at once.
+
+mod accepted;
+
+use accepted::Accepted;
+use std::time::Duration;
+
+/// The lowest rate that refusals can lead to, in requests a second: a provider that accepts nothing is still asked.
+const LOWEST: f64 = 1.0;
+/// What is accepted is measured with an error; a rate at the very limit would be refused again and again.
+const MARGIN: f64 = 0.98;
+/// What a refusal leaves of the rate when so few requests were sent that it is chance how many were accepted.
+const LEFT: f64 = 0.5;
+/// Share of the rate that has to be used before it is worth asking for more.
+const IN_USE: f64 = 0.8;
+/// How long a step has to go well before the next one.
+const STEP: Duration = Duration::from_secs(1);
+
+/// How a [`RateGovernor`] behaves. Rates are in requests a second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RateLimits {
+    /// The outer bound at the beginning.
+    pub start: f64,
+    /// The outer bound at least.
+    pub min: f64,
+    /// The outer bound at most.
+    pub max: f64,
+    /// Replies after which the outer bound is looked at.
+    pub window: u32,
+    /// Share of refusals among them, 0 to 1, above which it is lowered, and by which factor.
+    pub lower: (f64, f64),
+    /// Share of refusals below which it is raised, and by which factor.
+    pub raise: (f64, f64),
+    /// How long the inner bound stays before it is raised.
+    pub hold: Duration,
+    /// By which share it is raised first; twice as much each time that goes well.
+    pub probe: f64,
+    /// And at most.
+    pub max_probe: f64,
+    /// How much of the time that requests did not use may be made up for at once.
+    pub burst: Duration,
+}
+
+impl Default for RateLimits {
+    fn default() -> Self {
+        Self {
+            start: 200.0,
+            min: 20.0,
+            max: 1500.0,
+            window: 200,
+            lower: (0.05, 0.8),
+            raise: (0.005, 1.1),
+            hold: Duration::from_secs(10),
+            probe: 0.01,
+            max_probe: 0.25,
+            burst: Duration::from_millis(20),
+        }
+    }
+}
+
+/// Leave to send one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Pass {
+    /// The inner bound under which it was given. What is refused of an older one says nothing about the present one.
+    generation: u64,
+    sent: Duration,
+}
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It was taken in, whatever the reply was.
+    Accepted,
+    /// Too many (429), and when to come back, if that was said.
+    Refused(Option<Duration>),
+    /// It did not get far enough to be refused.
+    Unknown,
+}
+
+/// The bound that refusals have led to.
+#[derive(Clone, Copy, Debug)]
+struct Inner {
+    rate: f64,
+    since: Duration,
+    /// What it is raised by next.
+    step: f64,
+    /// Requests that were let through since, and those of them that were accepted.
+    passed: u64,
+    accepted: u64,
+}
+
+/// Decides when the next request may be sent. Times are those of any clock that does not go back, from any origin.
+#[derive(Clone, Debug)]
+pub struct RateGovernor {
+    limits: RateLimits,
+    outer: f64,
+    inner: Option<Inner>,
+    generation: u64,
+    /// Replies in the window, and refusals among them.
+    replies: u32,
+    refused: u32,
+    accepted: Accepted,
+    /// When the next request is due, were all sent at the rate.
+    due: Duration,
+    /// Nothing is sent before.
+    closed_until: Duration,
+}
+
+impl RateGovernor {
+    /// Nothing was asked yet.
+    #[must_use]
+    pub fn new(limits: RateLimits) -> Self {
+        let limits = RateLimits { window: limits.window.max(1), min: limits.min.max(LOWEST), ..limits };
+        Self {
+            outer: limits.start.clamp(limits.min, limits.max.max(limits.min)),
+            limits,
+            inner: None,
+            generation: 0,
+            replies: 0,
+            refused: 0,
+            accepted: Accepted::default(),
+            due: Duration::ZERO,
+            closed_until: Duration::ZERO,
+        }
+    }
+
+    /// Requests a second that are let through now.
+    #[must_use]
+    pub fn rate(&self) -> f64 {
+        self.inner.map_or(self.outer, |inner| inner.rate.min(self.outer))
+    }
+
+    /// Leave to send a request now.
+    ///
+    /// # Errors
+    /// How long to wait before asking again.
+    pub fn pass(&mut self, now: Duration) -> Result<Pass, Duration> {
+        if now < self.closed_until {
+            return Err(self.closed_until - now);
+        }
+        self.probe(now);
+        let earliest = self.due.saturating_sub(self.limits.burst);
+        if now < earliest {
+            return Err(earliest - now);
+        }
+        self.due = self.due.max(now) + Duration::from_secs_f64(1.0 / self.rate());
+        if let Some(inner) = &mut self.inner {
+            inner.passed += 1;
+        }
+        self.accepted.note(now);
+        Ok(Pass { generation: self.generation, sent: now })
+    }
+
+    /// What became of a request that was let through.
+    pub fn answered(&mut self, now: Duration, pass: Pass, answer: Answer) {
+        match answer {
+            Answer::Accepted => {
+                if let Some(inner) = self.inner.as_mut().filter(|_| pass.generation == self.generation) {
+                    inner.accepted += 1;
+                }
+            }
+            Answer::Refused(retry_after) => {
+                self.refused += 1;
+                self.accepted.forget(pass.sent);
+                if pass.generation == self.generation {
+                    self.fall(now);
+                }
+                // Others are accepted: who was refused comes back later, the others go on, more slowly.
+                if let Some(wait) = retry_after.filter(|_| self.accepted.in_last(now, STEP) == 0) {
+                    self.closed_until = self.closed_until.max(now.saturating_add(wait));
+                    self.due = self.due.max(self.closed_until);
+                }
+            }
+            Answer::Unknown => {
+                self.accepted.forget(pass.sent);
+                return;
+            }
+        }
+        self.replies += 1;
+        if self.replies >= self.limits.window {
+            self.move_outer();
+        }
+    }
+
+    /// The rate falls to what was accepted just now.
+    fn fall(&mut self, now: Duration) {
+        let present = self.rate();
+        let rate = self.accepted.rate(now).map_or(present * LEFT, |rate| (rate * MARGIN).min(present));
+        let rate = rate.max(LOWEST);
+        self.inner = Some(Inner { rate, since: now, step: self.limits.probe, passed: 0, accepted: 0 });
+        self.generation += 1;
+    }
+
+    /// Raises the inner bound if it has held for long enough and is what keeps requests back.
+    fn probe(&mut self, now: Duration) {
+        let Some(inner) = &mut self.inner else { return };
+        let first = inner.step <= self.limits.probe;
+        let hold = if first { self.limits.hold } else { STEP };
+        let held = now.saturating_sub(inner.since);
+        if held < hold {
+            return;
+        }
+        let in_use = IN_USE * inner.rate;
+        if (inner.passed as f64) < in_use * held.as_secs_f64() {
+            // There was no want of more.
+            *inner = Inner { since: now, passed: 0, accepted: 0, ..*inner };
+            return;
+        }
+        if (inner.accepted as f64) < (in_use * STEP.as_secs_f64()).max(1.0) {
+            return; // whether it goes well is not known yet
+        }
+        let rate = (inner.rate * (1.0 + inner.step)).min(self.limits.max);
+        let step = (inner.step * 2.0).min(self.limits.max_probe.max(self.limits.probe));
+        *inner = Inner { rate, since: now, step, passed: 0, accepted: 0 };
+        self.generation += 1;
+    }
+
+    fn move_outer(&mut self) {
+        let share = f64::from(self.refused) / f64::from(self.replies);
+        let (lower_above, lower_by) = self.limits.lower;
+        let (raise_below, raise_by) = self.limits.raise;
+        if share > lower_above {
+            self.outer *= lower_by;
+        } else if share < raise_below {
+            self.outer *= raise_by;
+        }
+        self.outer = self.outer.clamp(self.limits.min, self.limits.max.max(self.limits.min));
+        (self.replies, self.refused) = (0, 0);
+    }
+}
