@@ -13,7 +13,7 @@ use super::{
 use crate::{args::DecisionArgs, exit::CliError, session::Session};
 use bytes::Bytes;
 use futures::future::try_join_all;
-use starling_bus::{Bus, KafkaOptions, OutRecord, PartitionId, TopicSpec, TransactionProbe};
+use starling_bus::{Bus, KafkaOptions, OutRecord, PartitionId, SendError, TopicSpec, TransactionProbe};
 use starling_runtime::process::Traffic;
 use std::{
     collections::BTreeMap,
@@ -106,19 +106,19 @@ impl Load {
 
 /// Decides so many times.
 async fn logged(bus: &dyn Bus, load: &Load, decisions: usize, pace: Pace) -> Result<Times, CliError> {
-    let failed = |error: &dyn std::fmt::Display| CliError::Failed(error.to_string());
+    let failed = |error: SendError| CliError::Failed(error.to_string());
     let mut each = Vec::with_capacity(decisions);
     let mut under_way = Vec::with_capacity(decisions * load.effects.len());
     let start = Instant::now();
     for _ in 0..decisions {
         let begun = Instant::now();
-        bus.send(load.decision.clone()).await.map_err(|e| failed(&e))?;
+        bus.send(load.decision.clone()).await.map_err(failed)?;
         each.push(begun.elapsed());
         under_way.extend(load.effects.iter().map(|effect| bus.send(effect.clone())));
         if pace == Pace::Alone {
-            try_join_all(under_way.drain(..)).await.map_err(|e| failed(&e))?;
+            try_join_all(under_way.drain(..)).await.map_err(failed)?;
         }
     }
-    try_join_all(under_way).await.map_err(|e| failed(&e))?;
+    try_join_all(under_way).await.map_err(failed)?;
     Ok(Times { each, all: start.elapsed() })
 }

@@ -39,6 +39,19 @@ pub struct OutRecord {
     pub payload: Option<Bytes>,
 }
 
+impl OutRecord {
+    /// Bytes of key, headers and value.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        size(self.key.as_ref(), &self.headers, self.payload.as_ref())
+    }
+}
+
+fn size(key: Option<&Bytes>, headers: &[(String, Bytes)], payload: Option<&Bytes>) -> usize {
+    let headers: usize = headers.iter().map(|(name, value)| name.len() + value.len()).sum();
+    key.map_or(0, Bytes::len) + headers + payload.map_or(0, Bytes::len)
+}
+
 /// A record that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InRecord {
@@ -66,8 +79,7 @@ impl InRecord {
     /// Bytes of key, headers and value.
     #[must_use]
     pub fn size(&self) -> usize {
-        let headers: usize = self.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
-        self.value().len() + self.key.as_ref().map_or(0, Bytes::len) + headers
+        size(self.key.as_ref(), &self.headers, self.payload.as_ref())
     }
 
     /// The value's bytes; empty for a tombstone.

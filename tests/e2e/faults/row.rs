@@ -66,7 +66,8 @@ pub(crate) struct World {
 impl World {
     /// One planner, `workers` workers, one critic.
     pub(crate) fn options(&self, model: &Scripted, workers: usize) -> SwarmOptions {
-        SwarmOptions { keep: Some(self.folder.clone()), ..SwarmOptions::new(model.options(), workers) }
+        let options = SwarmOptions::new(model.options(), workers);
+        SwarmOptions { keep: Some(self.folder.clone()), limit: None, ..options } // a row has a limit of its own
     }
 }
 

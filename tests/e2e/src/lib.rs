@@ -13,6 +13,7 @@ mod spans;
 mod swarm;
 mod unfinished;
 mod versions;
+mod watchdog;
 
 pub use broker::OwnBroker;
 pub use logs::Logs;
@@ -23,5 +24,5 @@ pub use process::Proc;
 pub use proxy::{Api, Frames, Hold, Proxy, Way};
 pub use secure::{Proof, SecureBroker};
 pub use spans::{Span, SpanSink, faults_of_tree};
-pub use swarm::{Swarm, SwarmOptions, brokers, eventually, http_address};
+pub use swarm::{Swarm, SwarmOptions, brokers, eventually, http_address, until};
 pub use versions::{Member, Version, Versions};

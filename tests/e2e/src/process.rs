@@ -2,14 +2,31 @@
 
 use anyhow::{Context, Result};
 use std::{
+    collections::BTreeSet,
     fs::File,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
+    sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
 /// Lines of a process's output that a failing test shows.
 const SHOWN_LINES: usize = 25;
+
+/// Processes that run.
+static RUNNING: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
+
+/// Kills all processes that run, for a program that ends without dropping them.
+pub(crate) fn kill_all() {
+    for id in RUNNING.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        let _ = send("KILL", *id); // it may have ended
+    }
+}
+
+fn send(signal: &str, id: u32) -> Result<ExitStatus> {
+    // The shell's own `kill`: not every machine has the program.
+    Ok(Command::new("sh").arg("-c").arg(format!("kill -s {signal} {id}")).status()?)
+}
 
 /// A running process; it is killed when this is dropped.
 #[derive(Debug)]
@@ -59,6 +76,7 @@ impl Proc {
             .stderr(File::create(&stderr)?)
             .spawn()
             .with_context(|| format!("starting {name}"))?;
+        RUNNING.lock().unwrap_or_else(PoisonError::into_inner).insert(child.id());
         Ok(Self { child, name: name.to_owned(), stdout, stderr })
     }
 
@@ -73,8 +91,7 @@ impl Proc {
     /// # Errors
     /// The process is gone.
     pub fn signal(&self, signal: &str) -> Result<()> {
-        // The shell's own `kill`: not every machine has the program.
-        let status = Command::new("sh").arg("-c").arg(format!("kill -s {signal} {}", self.id())).status()?;
+        let status = send(signal, self.id())?;
         anyhow::ensure!(status.success(), "{} is gone", self.name);
         Ok(())
     }
@@ -150,6 +167,7 @@ impl Drop for Proc {
     fn drop(&mut self) {
         let _ = self.child.kill(); // it may have ended
         let _ = self.child.wait();
+        RUNNING.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id());
         if std::thread::panicking() {
             eprintln!("--- {} (last lines)\n{}", self.name, self.last_lines());
         }

@@ -1,6 +1,6 @@
 //! An installation of its own for each test: own topics, own services, own model.
 
-use crate::{Logs, Proc, Proof, Proxy, SecureBroker};
+use crate::{Logs, Proc, Proof, Proxy, SecureBroker, watchdog::Watchdog};
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use starling::client::{Client, Seen, Submission};
@@ -74,6 +74,8 @@ pub struct SwarmOptions {
     pub through: Option<String>,
     /// A folder, which is there, for what its processes print; otherwise that goes with the swarm.
     pub keep: Option<PathBuf>,
+    /// How long it may run; then the program ends. `None` if somebody else sees to it.
+    pub limit: Option<Duration>,
 }
 
 impl SwarmOptions {
@@ -92,6 +94,7 @@ impl SwarmOptions {
             brokers: None,
             through: None,
             keep: None,
+            limit: Some(Duration::from_secs(600)),
         }
     }
 
@@ -136,6 +139,7 @@ pub struct Swarm {
     _dir: TempDir,
     started: usize,
     secure: Option<SecureBroker>,
+    _watchdog: Option<Watchdog>,
     _place: SemaphorePermit<'static>,
 }
 
@@ -194,6 +198,7 @@ impl Swarm {
             _dir: dir,
             started: 0,
             secure: options.secure,
+            _watchdog: options.limit.map(Watchdog::start),
             _place: place,
         };
         let mut create = swarm.spawn_cli(&["topics", "create"])?;
@@ -460,4 +465,21 @@ pub async fn eventually(what: &str, within: Duration, mut condition: impl FnMut(
         assert!(Instant::now() < until, "{what}: not within {within:?}");
         tokio::time::sleep(Duration::from_millis(10)).await; // polls a condition that has no event
     }
+}
+
+/// Waits until a condition holds that has to be asked for.
+///
+/// # Errors
+/// It does not hold in time, or cannot be asked for.
+pub async fn until<F, Asked>(what: &str, within: Duration, mut holds: F) -> Result<()>
+where
+    F: FnMut() -> Asked,
+    Asked: Future<Output = Result<bool>>,
+{
+    let give_up = Instant::now() + within;
+    while !holds().await? {
+        ensure!(Instant::now() < give_up, "{what}: not within {within:?}");
+        tokio::time::sleep(Duration::from_millis(100)).await; // polls what has no event
+    }
+    Ok(())
 }

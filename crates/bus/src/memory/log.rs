@@ -77,10 +77,7 @@ impl Log {
 }
 
 pub(super) fn size_of_record(record: &OutRecord) -> usize {
-    let key = record.key.as_ref().map_or(0, bytes::Bytes::len);
-    let payload = record.payload.as_ref().map_or(0, bytes::Bytes::len);
-    let headers: usize = record.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
-    OVERHEAD + key + payload + headers
+    OVERHEAD + record.size()
 }
 
 /// A topic: its partitions, whether retention may shorten them, and the settings that it was made with.

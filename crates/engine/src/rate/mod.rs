@@ -121,9 +121,16 @@ impl RateGovernor {
     /// Nothing was asked yet.
     #[must_use]
     pub fn new(limits: RateLimits) -> Self {
-        let limits = RateLimits { window: limits.window.max(1), min: limits.min.max(LOWEST), ..limits };
+        let min = limits.min.max(LOWEST);
+        let limits = RateLimits {
+            window: limits.window.max(1),
+            min,
+            max: limits.max.max(min),
+            max_probe: limits.max_probe.max(limits.probe),
+            ..limits
+        };
         Self {
-            outer: limits.start.clamp(limits.min, limits.max.max(limits.min)),
+            outer: limits.start.clamp(limits.min, limits.max),
             limits,
             inner: None,
             generation: 0,
@@ -221,7 +228,7 @@ impl RateGovernor {
             return; // whether it goes well is not known yet
         }
         let rate = (inner.rate * (1.0 + inner.step)).min(self.limits.max);
-        let step = (inner.step * 2.0).min(self.limits.max_probe.max(self.limits.probe));
+        let step = (inner.step * 2.0).min(self.limits.max_probe);
         *inner = Inner { rate, since: now, step, passed: 0, accepted: 0 };
         self.generation += 1;
     }
@@ -235,7 +242,7 @@ impl RateGovernor {
         } else if share < raise_below {
             self.outer *= raise_by;
         }
-        self.outer = self.outer.clamp(self.limits.min, self.limits.max.max(self.limits.min));
+        self.outer = self.outer.clamp(self.limits.min, self.limits.max);
         (self.replies, self.refused) = (0, 0);
     }
 }

@@ -67,6 +67,7 @@ impl Loop {
             }
         }
     }
+
     /// The broker keeps less metadata than it does by default, and does not say how much: finds out from what it
     /// refuses. Until that fits, what is done above a slow record is done again after a crash.
     fn limit_metadata(&mut self, assignments: &[(i32, u64)], reason: &str) {

@@ -1,12 +1,12 @@
 //! Brokers that die, are cut off or have no room.
 
-use super::{SOON, shared_brokers, until};
+use super::{SOON, shared_brokers};
 use crate::{
     judge::Judge,
     row::{Figures, Skipped, World},
 };
 use anyhow::{Result, bail, ensure};
-use starling_e2e::{OwnBroker, Plan, Proc, Proxy, Scripted, Swarm, SwarmOptions, Way, eventually};
+use starling_e2e::{OwnBroker, Plan, Proc, Proxy, Scripted, Swarm, SwarmOptions, Way, eventually, until};
 use starling_llm::{
     Purpose,
     mock::{MockAction, scripts::work_reply},

@@ -1,12 +1,12 @@
 //! Coordinators that are killed in the middle of what they do with their log. The proxy keeps them there.
 
-use super::{SOON, members, number, shared_brokers, until};
+use super::{SOON, members, number, shared_brokers};
 use crate::{
     judge::Judge,
     row::{Figures, World},
 };
 use anyhow::{Result, ensure};
-use starling_e2e::{Api, Frames, Plan, Proxy, Scripted, Swarm, SwarmOptions, eventually};
+use starling_e2e::{Api, Frames, Plan, Proxy, Scripted, Swarm, SwarmOptions, eventually, until};
 use starling_llm::{Purpose, mock::MockAction};
 use starling_protocol::{Topic, state::StateRecord};
 use std::time::Duration;
@@ -37,7 +37,7 @@ async fn with_dispatches_held(world: World, frames: Frames) -> Result<Figures> {
     let held = proxy.hold(frames.of(&swarm.names.name(&Topic::Worker(None))));
     let mut judge = Judge::new(&model);
     judge.publish(&swarm, "between decision and effects").await?;
-    held.until_held(1).await;
+    held.until_held(1).await?;
     until("the decision is in the log", SOON, || async {
         Ok(swarm.logs.undone_effects(&Topic::Worker(None)).await? > 0)
     })
@@ -69,7 +69,7 @@ pub(super) async fn in_mid_replay(world: World) -> Result<Figures> {
     let before = swarm.logs.epochs().await?.len();
     swarm.planners.remove(0).kill()?;
     judge.coordinator_died(&swarm.logs).await?;
-    held.until_held(1).await;
+    held.until_held(1).await?;
     ensure!(swarm.logs.epochs().await?.len() == before + 1, "the successor has announced itself");
     victim.kill()?;
 
@@ -112,7 +112,7 @@ pub(super) async fn in_mid_snapshot(world: World) -> Result<Figures> {
             return Ok(true);
         }
         let records = state.len();
-        held.until_held(1).await;
+        held.until_held(1).await?;
         held.pass(1);
         until("the log has grown", SOON, || async { Ok(swarm.logs.state(0).await?.len() > records) }).await?;
         Ok(false)

@@ -1,12 +1,12 @@
 //! Calls that take long, or for ever; processes that are told to stop meanwhile.
 
-use super::{SOON, number, until};
+use super::{SOON, number};
 use crate::{
     judge::Judge,
     row::{Figures, World},
 };
 use anyhow::{Context as _, Result, ensure};
-use starling_e2e::{OwnBroker, Plan, Proc, Scripted, Swarm, SwarmOptions, eventually};
+use starling_e2e::{OwnBroker, Plan, Proc, Scripted, Swarm, SwarmOptions, eventually, until};
 use starling_llm::{
     Purpose,
     mock::{MockAction, scripts::work_reply},

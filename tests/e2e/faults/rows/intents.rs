@@ -1,13 +1,13 @@
 //! What is said twice, too late or in the wrong order.
 
-use super::{SOON, until};
+use super::SOON;
 use crate::{
     judge::{Judge, id_of},
     row::{Figures, World},
 };
 use anyhow::{Context as _, Result, ensure};
 use starling_bus::OutRecord;
-use starling_e2e::{Plan, Scripted, Swarm, eventually};
+use starling_e2e::{Plan, Scripted, Swarm, eventually, until};
 use starling_llm::Purpose;
 use starling_protocol::{OutcomeStatus, Topic};
 use std::time::Duration;

@@ -1,12 +1,12 @@
 //! Processes that are killed at an unfortunate moment.
 
-use super::{SOON, members, number, shared_brokers, until};
+use super::{SOON, members, number, shared_brokers};
 use crate::{
     judge::Judge,
     row::{Figures, World},
 };
 use anyhow::{Context as _, Result};
-use starling_e2e::{Api, Frames, OwnBroker, Plan, Proxy, Scripted, Swarm, SwarmOptions, eventually};
+use starling_e2e::{Api, Frames, OwnBroker, Plan, Proxy, Scripted, Swarm, SwarmOptions, eventually, until};
 use starling_llm::{Purpose, mock::MockAction};
 use starling_protocol::Topic;
 use std::{collections::HashSet, sync::Mutex, time::Duration};

@@ -11,16 +11,12 @@ mod soak;
 mod stops;
 
 use crate::row::Row;
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use bytes::Bytes;
 use starling_bus::OutRecord;
-use starling_e2e::{Swarm, brokers};
+use starling_e2e::{Swarm, brokers, until};
 use starling_protocol::Topic;
-use std::{
-    future::Future,
-    time::{Duration, Instant},
-};
-use tokio::time::sleep;
+use std::time::Duration;
 
 /// How long what takes no time on an idle machine may take on a busy one.
 pub(crate) const SOON: Duration = Duration::from_secs(90);
@@ -124,20 +120,6 @@ pub(crate) static ALL: &[Row] = &[
         .within(1200),
     Row::new("disk of the broker full", "I10 I17", |world| Box::pin(brokers::disk_full(world))),
 ];
-
-/// Waits until a condition holds that has to be asked for.
-pub(crate) async fn until<F, Asked>(what: &str, within: Duration, mut holds: F) -> Result<()>
-where
-    F: FnMut() -> Asked,
-    Asked: Future<Output = Result<bool>>,
-{
-    let give_up = Instant::now() + within;
-    while !holds().await? {
-        ensure!(Instant::now() < give_up, "{what}: not within {within:?}");
-        sleep(Duration::from_millis(100)).await; // polls what has no event
-    }
-    Ok(())
-}
 
 /// Waits until so many members are in a group.
 pub(crate) async fn members(swarm: &Swarm, role: &str, count: usize) -> Result<()> {

@@ -1,6 +1,6 @@
 //! Records that cannot be read, cannot be written, or are not there any more.
 
-use super::{SOON, put, shared_brokers, until};
+use super::{SOON, put, shared_brokers};
 use crate::{
     judge::{Found, Judge, id_of},
     row::{Figures, World},
@@ -8,7 +8,7 @@ use crate::{
 use anyhow::{Context as _, Result, ensure};
 use starling_bus::PartitionId;
 use starling_e2e::{
-    Plan, Proc, Scripted, Swarm, SwarmOptions, configure_topic, delete_topic, eventually, forget_group,
+    Plan, Proc, Scripted, Swarm, SwarmOptions, configure_topic, delete_topic, eventually, forget_group, until,
 };
 use starling_llm::{Purpose, mock::MockAction};
 use starling_protocol::{

@@ -1,12 +1,12 @@
 //! Processes that stand still until their group has forgotten them, and then go on.
 
-use super::{SOON, members, shared_brokers, until};
+use super::{SOON, members, shared_brokers};
 use crate::{
     judge::Judge,
     row::{Figures, World},
 };
 use anyhow::{Result, ensure};
-use starling_e2e::{Api, Frames, Plan, Proxy, Scripted, Swarm, SwarmOptions, eventually};
+use starling_e2e::{Api, Frames, Plan, Proxy, Scripted, Swarm, SwarmOptions, eventually, until};
 use starling_llm::Purpose;
 use starling_protocol::Topic;
 use std::collections::HashMap;
@@ -22,7 +22,7 @@ pub(super) async fn worker_beyond_its_session(world: World) -> Result<Figures> {
     let results = proxy.hold(Frames::requests(Api::Produce).of(&swarm.names.name(&Topic::Critic)));
     let mut judge = Judge::new(&model);
     let id = judge.publish(&swarm, "worker beyond its session").await?;
-    results.until_held(1).await;
+    results.until_held(1).await?;
     victim.signal("STOP")?;
     let allowed = judge.died(&swarm.logs, &[&victim.name]).await?;
     ensure!(allowed > 0, "the victim had no call that was not committed");
@@ -73,7 +73,7 @@ pub(super) async fn coordinator_beyond_its_session(world: World) -> Result<Figur
     // The last thing that it says to its log stays on the way until the successor has announced itself.
     let state = swarm.names.name(&Topic::State);
     let last = proxy.hold(Frames::requests(Api::Produce).of(&state));
-    last.until_held(1).await;
+    last.until_held(1).await?;
     victim.signal("STOP")?;
     until("another one takes over", SOON, || async { Ok(swarm.logs.epochs().await?.len() >= 2) }).await?;
     judge.coordinator_died(&swarm.logs).await?;

@@ -1,6 +1,7 @@
 //! What a proxy does with what passes through it.
 
 use super::wire::{Api, Request};
+use anyhow::{Result, bail};
 use std::{
     sync::{
         Arc,
@@ -8,7 +9,10 @@ use std::{
     },
     time::Duration,
 };
-use tokio::sync::watch;
+use tokio::{sync::watch, time::timeout};
+
+/// How long frames are awaited that are to be kept back.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// From whom to whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,9 +73,18 @@ impl Hold {
     }
 
     /// Waits until at least so many frames are kept back.
-    pub async fn until_held(&self, count: usize) {
+    ///
+    /// # Errors
+    /// They are not within a minute: whoever was to send them has nothing to send.
+    pub async fn until_held(&self, count: usize) -> Result<()> {
         let mut held = self.rule.held.subscribe();
-        let _ = held.wait_for(|held| *held >= count).await; // the rule lives as long as this
+        let enough = held.wait_for(|held| *held >= count);
+        // The rule lives as long as this, so that only the time can run out.
+        if timeout(PATIENCE, enough).await.is_err() {
+            let (frames, held) = (&self.rule.frames, self.held());
+            bail!("{held} of {count} frames are kept back after {PATIENCE:?}: {frames:?}");
+        }
+        Ok(())
     }
 
     /// Lets so many frames pass that are kept back, or will come.

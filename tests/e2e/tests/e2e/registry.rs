@@ -2,10 +2,10 @@
 
 use crate::SOON;
 use anyhow::{Context, Result, ensure};
-use starling_e2e::{Plan, Proc, Scripted, Swarm, SwarmOptions, eventually};
+use starling_e2e::{Plan, Proc, Scripted, Swarm, SwarmOptions, eventually, until};
 use starling_protocol::{Codec, OutcomeStatus, Topic};
 use starling_runtime::{Schemas, Settings, settings::Sources};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long a registry may take to start, on a machine that builds meanwhile.
 const START: Duration = Duration::from_secs(240);
@@ -15,11 +15,10 @@ async fn registry() -> Result<String> {
     let url = std::env::var("STARLING_TEST_REGISTRY")
         .context("STARLING_TEST_REGISTRY is not set; `make test` starts a schema registry and sets it")?;
     let authority = url.trim_start_matches("http://").split('/').next().unwrap_or_default();
-    let began = Instant::now();
-    while tokio::net::TcpStream::connect(authority).await.is_err() {
-        ensure!(began.elapsed() < START, "nobody answers at {url}");
-        tokio::time::sleep(Duration::from_millis(200)).await; // polls what has no event
-    }
+    until(&format!("somebody answers at {url}"), START, || async {
+        Ok(tokio::net::TcpStream::connect(authority).await.is_ok())
+    })
+    .await?;
     Ok(url)
 }
 
