@@ -420,6 +420,53 @@ async fn a_broker_that_keeps_less_metadata_is_found_out() {
 }
 
 #[tokio::test]
+async fn the_last_commit_of_a_partition_that_moves_finds_out_what_the_broker_keeps() {
+    let stage = stage().await;
+    stage.bus.faults().set_max_offset_metadata(16);
+    let titles: Vec<String> =
+        (0..60).map(|n| format!("{}:{n}", if n % 3 == 0 { "hold" } else { "reply" })).collect();
+    stage.put(0, &titles.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let worker = Worker::start(&stage.node, &stage.handler, |config| {
+        config.slots = 60;
+        // Only the commit at the revocation says what is done.
+        config.commit_interval = Duration::from_secs(60);
+        config.commit_idle = Duration::from_secs(60);
+        config.revoke_timeout = Duration::from_millis(200);
+    });
+    until("all replies are there", || async { (stage.results().await.len() == 40).then_some(()) }).await;
+    stage.bus.faults().rebalance("starling.worker");
+    stage.handler.handled("hold:0", 2).await;
+    for title in &titles {
+        stage.handler.release(title);
+    }
+    until("all is done", || async { (stage.results().await.len() >= 60).then_some(()) }).await;
+    worker.stop().await;
+    assert_eq!(stage.handler.count("reply:1"), 1, "what fitted into the map does not run again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_departing_partition_that_is_lost_and_comes_back_stays() {
+    let stage = stage().await;
+    stage.put(0, &["hold:a"]).await;
+    let worker = Worker::start(&stage.node, &stage.handler, |config| {
+        config.revoke_timeout = Duration::from_secs(1);
+    });
+    stage.handler.handled("hold:a", 1).await;
+    let member = stage.bus.faults().members("starling.worker")[0];
+    stage.bus.faults().rebalance("starling.worker");
+    // The group waits for `a`, until it takes the member for dead.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    stage.bus.faults().expire("starling.worker", member);
+    stage.handler.handled("hold:a", 2).await;
+    // When the time of the first revocation is up, nothing is to happen.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    stage.handler.release("hold:a");
+    commits(&stage.node, &stage.bus, 0, 1).await;
+    worker.stop().await;
+    assert_eq!(stage.handler.count("hold:a"), 2, "nobody stopped what began after the loss");
+}
+
+#[tokio::test]
 async fn shutdown_finishes_what_runs_begins_nothing_and_leaves() {
     let stage = stage().await;
     stage.put(0, &["hold:a", "reply:b"]).await;

@@ -60,22 +60,28 @@ impl Loop {
         // are committed again, those that it loses are not here any more.
         tracing::debug!(topic = %self.topic, %error, "a commit failed and will be made again");
         self.next_commit = Instant::now() + COMMIT_RETRY;
+        self.commit_again(&assignments);
+    }
+
+    /// Of these assignments the commit that failed is made again, if they still hold.
+    pub(super) fn commit_again(&mut self, assignments: &[(i32, u64)]) {
         for (number, epoch) in assignments {
-            if let Some(partition) = self.partitions.get_mut(&number).filter(|p| p.epoch == epoch) {
+            if let Some(partition) = self.partitions.get_mut(number).filter(|p| p.epoch == *epoch) {
                 partition.tracker.commit_failed();
-                self.touched.insert(number);
+                self.touched.insert(*number);
             }
         }
     }
 
     /// The broker keeps less metadata than it does by default, and does not say how much: finds out from what it
-    /// refuses. Until that fits, what is done above a slow record is done again after a crash.
-    fn limit_metadata(&mut self, assignments: &[(i32, u64)], reason: &str) {
+    /// refuses. Until that fits, what is done above a slow record is done again after a crash. Says whether less will be
+    /// asked of it.
+    pub(super) fn limit_metadata(&mut self, assignments: &[(i32, u64)], reason: &str) -> bool {
         let refused = assignments.iter().filter_map(|(number, _)| self.partitions.get(number));
         let longest = refused.map(|partition| partition.tracker.handed_out_metadata()).max().unwrap_or(0);
         let limit = longest / 4 * 3;
         if limit >= self.config.max_metadata {
-            return; // it was refused before the limit was lowered last
+            return longest > self.config.max_metadata; // it was refused before the limit was lowered last
         }
         tracing::warn!(
             topic = %self.topic,
@@ -85,5 +91,6 @@ impl Loop {
         );
         self.config.max_metadata = limit;
         self.partitions.values_mut().for_each(|partition| partition.tracker.limit_metadata(limit));
+        true
     }
 }

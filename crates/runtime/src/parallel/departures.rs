@@ -1,7 +1,7 @@
 //! Letting partitions go: what runs in them may come to its end while the group waits, so that little is done twice.
 
 use super::state::{Loop, Report};
-use starling_bus::{PartitionId, RevokeAck};
+use starling_bus::{CommitError, PartitionId, RevokeAck};
 use tokio::{
     sync::mpsc::UnboundedReceiver,
     time::{Instant, timeout},
@@ -85,18 +85,25 @@ impl Loop {
             self.on_committed(committed);
         }
         let numbers: Vec<i32> = gone.iter().map(|at| at.partition).collect();
-        let (offsets, _) = self.commits_of(&numbers);
-        if offsets.is_empty() {
-            return;
-        }
-        match self.consumer.commit(offsets).await {
-            Ok(()) => {
+        loop {
+            let (offsets, assignments) = self.commits_of(&numbers);
+            if offsets.is_empty() {
+                return;
+            }
+            let Err(error) = self.consumer.commit(offsets).await else {
                 self.metrics.commits.inc();
-            }
-            Err(error) => {
-                self.metrics.commit_failures.inc();
+                return;
+            };
+            self.metrics.commit_failures.inc();
+            let fits_next = match &error {
+                CommitError::MetadataTooLarge(reason) => self.limit_metadata(&assignments, reason),
+                _ => false,
+            };
+            if !fits_next {
                 tracing::warn!(%error, "what was done last may be done again by the next owner");
+                return;
             }
+            self.commit_again(&assignments);
         }
     }
 }

@@ -3,9 +3,10 @@
 use super::{Verdict, Violation, statelog::Decided};
 use bytes::Bytes;
 use starling_bus::InRecord;
+use starling_engine::coordinator::CoordinatorSettings;
 use starling_protocol::{
     Body, Codec, Envelope, IntentId, OutcomeStatus, PlanFragment, RunId, Task, TaskId, TaskKind, Timestamp,
-    Topic, ids::digest,
+    Topic, ids::digest, state::RunEntity,
 };
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -30,6 +31,10 @@ struct Intent {
     begun: BTreeSet<Timestamp>,
     /// Runs that were in force, the present one last.
     in_force: Vec<RunId>,
+    /// How its plan stood after the latest decision.
+    plan: Option<RunEntity>,
+    /// Where fragments of its plans lie in the coordinator's inbox, and of which run they are.
+    fragments: BTreeMap<i64, RunId>,
     /// Whether it is being worked on.
     live: bool,
     /// When the envelopes were made that ask for it.
@@ -44,6 +49,8 @@ struct Intent {
 pub(super) struct Intents {
     /// How long an intent is remembered that has ended.
     horizon: Duration,
+    /// How long a plan may be silent.
+    plan_timeout: Duration,
     known: BTreeMap<IntentId, Intent>,
     /// The latest attempt of each task that was decided.
     dispatched: HashMap<TaskId, i32>,
@@ -52,8 +59,14 @@ pub(super) struct Intents {
 }
 
 impl Intents {
-    pub(super) fn new(horizon: Duration) -> Self {
-        Self { horizon, known: BTreeMap::new(), dispatched: HashMap::new(), results: HashMap::new() }
+    pub(super) fn new(settings: &CoordinatorSettings) -> Self {
+        Self {
+            horizon: settings.dedup_horizon,
+            plan_timeout: settings.plan_timeout,
+            known: BTreeMap::new(),
+            dispatched: HashMap::new(),
+            results: HashMap::new(),
+        }
     }
 
     /// A user has published it.
@@ -79,7 +92,9 @@ impl Intents {
                 let known = self.known.entry(id.clone()).or_default();
                 known.cancelled_at.get_or_insert(record.offset);
             }
-            (Body::PlanFragment(fragment), Topic::Coordinator) => self.fragment(id, fragment),
+            (Body::PlanFragment(fragment), Topic::Coordinator) => {
+                self.fragment(id, record.offset, fragment);
+            }
             (Body::TaskResult(result), Topic::Coordinator | Topic::Critic) => {
                 let at = (record.at.topic.to_string(), record.at.partition, record.offset);
                 self.results.entry(result.task_id.clone()).or_default().insert(at, result.attempt);
@@ -93,8 +108,9 @@ impl Intents {
         Ok(())
     }
 
-    fn fragment(&mut self, id: &IntentId, fragment: &PlanFragment) {
+    fn fragment(&mut self, id: &IntentId, offset: i64, fragment: &PlanFragment) {
         let known = self.known.entry(id.clone()).or_default();
+        known.fragments.insert(offset, fragment.run.clone());
         let run = known.runs.entry(fragment.run.clone()).or_default();
         for task in &fragment.tasks {
             let task_id = TaskId::planned(id, &fragment.run, task.ordinal);
@@ -174,6 +190,7 @@ impl Intents {
                 return Err(Violation::new("outcome", format!("{} begins a second time", intent.intent_id)));
             }
             known.in_force.clear(); // a single task is the same run each time
+            known.plan = None;
             if let Some((_, ended)) = known.decided.take()
                 && decided.now < ended.plus(horizon)
             {
@@ -183,6 +200,20 @@ impl Intents {
         }
         for run in &decided.runs {
             let known = self.known.entry(run.intent_id.clone()).or_default();
+            if let Some(before) = known.plan.replace(run.clone())
+                && run.plan_attempt > before.plan_attempt
+                && run.plan_feedback == before.plan_feedback
+                && decided.now < before.plan_moved_at.plus(self.plan_timeout)
+            {
+                // Nothing was refused and nothing was silent: a fragment was missing before one that came, and that
+                // one was not of a run that had been given up.
+                let mut came = known.fragments.range(decided.inputs.clone());
+                if came.all(|(_, run)| before.abandoned.contains(run)) {
+                    let how =
+                        format!("{}: a plan is asked for again, and nothing was missing", run.intent_id);
+                    return Err(Violation::new("runs", how));
+                }
+            }
             let Some(now) = &run.run else { continue };
             if known.in_force.last() != Some(now) {
                 if known.in_force.contains(now) {
@@ -247,7 +278,7 @@ impl Intents {
                 }
                 let first = known.begun.len() == 1;
                 let by_itself = !matches!(outcome.status, OutcomeStatus::Cancelled | OutcomeStatus::Rejected);
-                let cancelled = known.cancelled_at.is_some_and(|at| at < decided.from_input);
+                let cancelled = known.cancelled_at.is_some_and(|at| at < decided.inputs.start);
                 if was_live && first && by_itself && cancelled {
                     let how = format!("{id} was cancelled and ended {:?}", outcome.status);
                     return Err(Violation::new("cancelled", how));

@@ -10,7 +10,7 @@
 //! | `copies` | it is there once, and once more at most for each doubt: a new owner, a lost answer |
 //! | `order` | a task is dispatched only after what it builds on has ended, and brings its results |
 //! | `attempts` | attempts are counted, and no more than the intent allows |
-//! | `runs` | a run of the planner that was given up never comes back |
+//! | `runs` | a run of the planner that was given up never comes back, and the one in force is not given up for its sake |
 //! | `after` | nothing is dispatched for an intent that has ended |
 //! | `cancelled` | an intent whose cancellation was decided first ends cancelled |
 //! | `commit` | no offset is committed before what follows from its record is there |
@@ -117,7 +117,7 @@ impl Judge {
             cursors,
             topics,
             logs,
-            intents: Intents::new(settings.dedup_horizon),
+            intents: Intents::new(&settings),
             accounts: Accounts::default(),
             committed: BTreeMap::new(),
         }

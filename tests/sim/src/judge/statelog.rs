@@ -16,14 +16,15 @@ use starling_protocol::{
 };
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
+    ops::Range,
     sync::Arc,
 };
 
 /// A decision that was accepted.
 #[derive(Clone, Debug)]
 pub(super) struct Decided {
-    /// Inputs before this were decided earlier.
-    pub(super) from_input: i64,
+    /// Offsets of the inputs that it is about.
+    pub(super) inputs: Range<i64>,
     /// The coordinator's time.
     pub(super) now: Timestamp,
     /// Whether what waited at the take-over is not all read yet.
@@ -151,8 +152,9 @@ impl StateLog {
                         _ => {}
                     }
                 }
-                let in_backlog = self.next_input() < self.backlog;
-                Ok(Some(Decided { from_input, now: written, in_backlog, intents, runs, tasks, effects }))
+                let inputs = from_input..self.next_input();
+                let in_backlog = inputs.end < self.backlog;
+                Ok(Some(Decided { inputs, now: written, in_backlog, intents, runs, tasks, effects }))
             }
             Observed::Base(_) => Err(Violation::new("log", "the log has lost its beginning")),
             Observed::Snapshot => {
