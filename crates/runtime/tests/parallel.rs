@@ -168,6 +168,32 @@ async fn a_lost_partition_is_begun_anew_and_its_old_reports_count_for_nothing() 
 }
 
 #[tokio::test]
+async fn what_is_acknowledged_after_a_loss_does_not_end_what_runs_now() {
+    let stage = stage().await;
+    stage.bus.faults().on_send(&stage.coordinator(), SendFault::Delayed);
+    stage.put(0, &["once:a"]).await;
+    let worker = Worker::start(&stage.node, &stage.handler, |_| ());
+    stage.handler.handled("once:a", 1).await;
+    // Whatever `a` has to say is on its way when this is answered.
+    stage.put(1, &["reply:z"]).await;
+    until("z is done", || async { (stage.results().await.len() == 1).then_some(()) }).await;
+    let member = stage.bus.faults().members("starling.worker")[0];
+    stage.bus.faults().expire("starling.worker", member);
+    stage.handler.handled("once:a", 2).await;
+    stage.bus.faults().release(&stage.coordinator());
+    stage.put(0, &["reply:b"]).await;
+    let at = stage.inbox(0);
+    until("b is committed above a, which still runs", || async {
+        let committed = starling_bus::Bus::committed(&*stage.bus, "starling.worker", &at).await.unwrap()?;
+        (committed.offset == 0 && !committed.metadata.is_empty()).then_some(())
+    })
+    .await;
+    stage.handler.release("once:a");
+    commits(&stage.node, &stage.bus, 0, 2).await;
+    worker.stop().await;
+}
+
+#[tokio::test]
 async fn an_unreadable_record_goes_to_the_dead_letters_unchanged() {
     let stage = stage().await;
     let poison = b"\xc4\x01 no envelope at all";

@@ -17,7 +17,8 @@ use std::{
 use tokio::{sync::watch, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
-/// What a task does is the part of its title before the colon: `reply`, `hold` (until released),
+/// What a task does is the part of its title before the colon: `reply`, `hold` (until released), `once` (replies the first
+/// time, then as `hold`),
 /// `wait` (as `retry`, until released), `retry`, `refuse`, `panic`, `sleep` (for ever, until cancelled), `stubborn` (also when cancelled).
 pub struct Scripted {
     pub calls: Mutex<Vec<String>>,
@@ -56,7 +57,8 @@ impl EnvelopeHandler for Scripted {
         let title = title(&envelope);
         self.calls.lock().unwrap().push(title.clone());
         match title.split(':').next().unwrap_or_default() {
-            "hold" => {
+            "once" if self.count(&title) == 1 => {}
+            "hold" | "once" => {
                 let mut released = self.released.subscribe();
                 released.wait_for(|released| released.contains(&title)).await.unwrap();
             }

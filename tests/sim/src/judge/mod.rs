@@ -117,7 +117,7 @@ impl Judge {
             cursors,
             topics,
             logs,
-            intents: Intents::new(&settings),
+            intents: Intents::new(settings),
             accounts: Accounts::default(),
             committed: BTreeMap::new(),
         }
