@@ -74,7 +74,7 @@ impl Bare {
         let (bus, litter) = scene.bus(&specs).await?;
         let model = match &scene.model {
             Some(model) => model.clone(),
-            None => model_from(&settings.model).map_err(|error| CliError::Usage(error.to_string()))?,
+            None => model_from(&settings.model).map_err(|error| CliError::Usage(error.to_string()))?.model,
         };
         let catalogue = AgentCatalogue::load(settings.agents_dir.as_deref())
             .map_err(|error| CliError::Usage(error.to_string()))?;

@@ -13,7 +13,7 @@ use starling_llm::{
 use starling_runtime::{
     Settings,
     process::{Traffic, kafka_options},
-    settings::Offline,
+    settings::{Offline, RateSettings},
 };
 use std::sync::Arc;
 
@@ -53,6 +53,7 @@ impl Scene {
                 settings.model.base_url = Some(server.base_url());
                 settings.model.offline = Offline::No;
                 settings.model.max_in_flight = args.slots * args.workers * 2;
+                settings.model.rate = RateSettings::unlimited();
                 (None, Some(server))
             }
         };

@@ -33,7 +33,7 @@ pub(super) async fn check(settings: &ModelSettings, call: bool) -> Finding {
             Remark::warning("the offline model answers, which is a program and no LLM", advice),
         );
     }
-    let model = match model_from(settings) {
+    let model = match model_from(settings).map(|asked| asked.model) {
         Ok(model) => model,
         Err(error) => {
             return Finding::of(NAME, Remark::fault(error.to_string(), "correct the settings of [model]"));

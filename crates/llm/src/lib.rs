@@ -4,12 +4,14 @@
 //! ([`OfflineModel`]) behind it. [`mock`] is an endpoint to test against.
 
 pub mod json_text;
+mod limiter;
 pub mod mock;
 mod offline;
 mod openai;
 mod port;
 mod prompt;
 
+pub use limiter::{Answer, Ask, Hints, Leave, Limiter, NotSent, Quota};
 pub use offline::{OfflineModel, OfflineOptions};
 pub use openai::{Backoff, ModelNames, OpenAiModel, OpenAiOptions, OptionsError, Price};
 pub use port::{

@@ -4,12 +4,14 @@ mod deadline;
 mod material;
 mod model;
 mod program;
+mod rate;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod traced_model;
 
 pub use deadline::instant_of;
 pub use material::{RECORD_GONE, Unread, intent_texts, output_of};
-pub use model::{model_from, traced};
+pub use model::{AskedModel, model_from, traced};
 pub use program::{Parts, run_service};
+pub use rate::{RateFigures, RateLimiter};
 pub use traced_model::TracedModel;

@@ -1,6 +1,6 @@
 //! The model that the settings ask for.
 
-use crate::TracedModel;
+use crate::{RateLimiter, TracedModel};
 use starling_llm::{Model, ModelNames, OfflineModel, OpenAiModel, OpenAiOptions, OptionsError, Price};
 use starling_runtime::{Node, settings::ModelSettings};
 use std::sync::Arc;
@@ -8,13 +8,14 @@ use std::sync::Arc;
 /// Where OpenAI itself is.
 const OPENAI: &str = "https://api.openai.com/v1";
 
-/// Makes the model: an OpenAI-compatible endpoint where a key or an address is set, else the offline one.
+/// Makes the model: an OpenAI-compatible endpoint where a key or an address is set, else the offline one, which needs
+/// no limits.
 ///
 /// # Errors
 /// A setting of the endpoint is wrong.
-pub fn model_from(settings: &ModelSettings) -> Result<Arc<dyn Model>, OptionsError> {
+pub fn model_from(settings: &ModelSettings) -> Result<AskedModel, OptionsError> {
     if settings.is_offline() {
-        return Ok(Arc::new(OfflineModel::new()));
+        return Ok(AskedModel { model: Arc::new(OfflineModel::new()), limiter: None });
     }
     let base_url = settings.base_url.as_deref().unwrap_or(OPENAI);
     let defaults = OpenAiOptions::new(base_url, settings.name.as_str());
@@ -39,7 +40,20 @@ pub fn model_from(settings: &ModelSettings) -> Result<Arc<dyn Model>, OptionsErr
         max_idle_connections: settings.max_in_flight,
         ..defaults
     };
-    Ok(Arc::new(OpenAiModel::new(options)?))
+    let limiter = RateLimiter::new(&settings.rate, settings.max_in_flight);
+    Ok(AskedModel {
+        model: Arc::new(OpenAiModel::limited_by(limiter.clone(), options)?),
+        limiter: Some(limiter),
+    })
+}
+
+/// The model that the settings ask for.
+#[derive(Clone)]
+pub struct AskedModel {
+    /// The model.
+    pub model: Arc<dyn Model>,
+    /// How fast it is asked, if there are limits.
+    pub limiter: Option<Arc<RateLimiter>>,
 }
 
 /// The same model for the services of `node`, with a span and counts for each call.

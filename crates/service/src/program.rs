@@ -1,6 +1,6 @@
 //! The `main` of a service.
 
-use crate::{model_from, traced};
+use crate::{model::AskedModel, model_from, rate::RateCollector, traced};
 use starling_agents::AgentCatalogue;
 use starling_llm::Model;
 use starling_runtime::{
@@ -27,7 +27,11 @@ impl Parts {
         let model = model_from(&node.settings.model);
         let catalogue = AgentCatalogue::load(node.settings.agents_dir.as_deref());
         match (model, catalogue) {
-            (Ok(model), Ok(catalogue)) => {
+            (Ok(AskedModel { model, limiter }), Ok(catalogue)) => {
+                if let Some(limiter) = limiter {
+                    let rates = Box::new(RateCollector(limiter));
+                    node.metrics.with_registry(|registry| registry.register_collector(rates));
+                }
                 Ok(Self { model: traced(model, node), catalogue: Arc::new(catalogue) })
             }
             (model, catalogue) => {

@@ -11,12 +11,14 @@
 //! worth at once.
 
 mod accepted;
+mod tokens;
 
 use accepted::Accepted;
 use std::time::Duration;
+pub use tokens::TokenBudget;
 
 /// The lowest rate that refusals can lead to, in requests a second: a provider that accepts nothing is still asked.
-const LOWEST: f64 = 1.0;
+const LOWEST: f64 = 0.1;
 /// What is accepted is measured with an error; a rate at the very limit would be refused again and again.
 const MARGIN: f64 = 0.98;
 /// What a refusal leaves of the rate when so few requests were sent that it is chance how many were accepted.
@@ -169,6 +171,12 @@ impl RateGovernor {
         Ok(Pass { generation: self.generation, sent: now })
     }
 
+    /// Nothing is let through for so long: the endpoint says that nothing is left until then.
+    pub fn close(&mut self, now: Duration, wait: Duration) {
+        self.closed_until = self.closed_until.max(now.saturating_add(wait));
+        self.due = self.due.max(self.closed_until);
+    }
+
     /// What became of a request that was let through.
     pub fn answered(&mut self, now: Duration, pass: Pass, answer: Answer) {
         match answer {
@@ -185,8 +193,7 @@ impl RateGovernor {
                 }
                 // Others are accepted: who was refused comes back later, the others go on, more slowly.
                 if let Some(wait) = retry_after.filter(|_| self.accepted.in_last(now, STEP) == 0) {
-                    self.closed_until = self.closed_until.max(now.saturating_add(wait));
-                    self.due = self.due.max(self.closed_until);
+                    self.close(now, wait);
                 }
             }
             Answer::Unknown => {

@@ -4,10 +4,12 @@
 //! `GET /_mock/stats`, `POST /_mock/release` and `POST /_mock/release-for-good` take the place of the
 //! handle).
 
+mod limits;
 pub mod scripts;
 mod service;
 mod stats;
 
+pub use limits::MockLimits;
 pub use stats::{ByPurpose, MockStats};
 
 use crate::Purpose;
@@ -33,13 +35,15 @@ pub struct MockOptions {
     pub script: Script,
     /// Calls remembered to notice repeated ones; the memory is about 16 bytes a call. Default 1,000,000.
     pub max_remembered: usize,
+    /// What it lets through; `None` lets all through.
+    pub limits: Option<MockLimits>,
 }
 
 impl MockOptions {
     /// A script, without latency.
     #[must_use]
     pub fn new(script: Script) -> Self {
-        MockOptions { latency: Duration::ZERO, script, max_remembered: 1_000_000 }
+        MockOptions { latency: Duration::ZERO, script, max_remembered: 1_000_000, limits: None }
     }
 }
 
@@ -161,6 +165,7 @@ struct Gate {
 struct Shared {
     options: MockOptions,
     counters: Arc<Counters>,
+    limiter: Option<limits::Limiter>,
     gate: watch::Sender<Gate>,
 }
 
@@ -168,6 +173,7 @@ impl Shared {
     fn new(options: MockOptions) -> Arc<Shared> {
         Arc::new(Shared {
             counters: Arc::new(Counters::new(options.max_remembered)),
+            limiter: options.limits.map(limits::Limiter::new),
             options,
             gate: watch::Sender::new(Gate::default()),
         })

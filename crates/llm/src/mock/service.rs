@@ -1,12 +1,13 @@
 //! The HTTP side of the mock endpoint.
 
+use super::limits::Headers;
 use super::stats::{Counters, MockStats, OpenCall};
 use super::{MockAction, MockCall, Shared};
 use crate::Purpose;
 use crate::prompt::Prompt;
 use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::serve::ListenerExt;
@@ -56,10 +57,20 @@ async fn chat(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Bytes
     // Before the call is counted: who sees it in the counts may release it.
     let mut gate = shared.gate.subscribe();
     let mut held_at = gate.borrow().released;
-    let number = shared.counters.number();
     let Ok(parsed) = serde_json::from_slice::<Value>(&body) else {
         return (StatusCode::BAD_REQUEST, "the body is no JSON").into_response();
     };
+    let admitted =
+        shared.limiter.as_ref().map_or(Ok(Vec::new()), |limiter| limiter.admit(&parsed, body.len()));
+    let said = match admitted {
+        Ok(said) => said,
+        Err(said) => {
+            shared.counters.refuse();
+            let body = r#"{"error":{"message":"too many requests","type":"rate_limit_exceeded"}}"#;
+            return with((StatusCode::TOO_MANY_REQUESTS, body).into_response(), said);
+        }
+    };
+    let number = shared.counters.number();
     let call = read_call(number, headers, parsed);
     let open = Counters::open(Arc::clone(&shared.counters), call.purpose, &body);
     drop(body);
@@ -70,7 +81,16 @@ async fn chat(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Bytes
         held_at = passed.map_or(held_at, |gate| gate.released);
         action = *then;
     }
-    perform(action, &call, shared.options.latency, open).await
+    with(perform(action, &call, shared.options.latency, open).await, said)
+}
+
+fn with(mut response: Response, headers: Headers) -> Response {
+    for (name, value) in headers {
+        if let Ok(value) = HeaderValue::from_str(&value) {
+            response.headers_mut().insert(name, value);
+        }
+    }
+    response
 }
 
 fn read_call(number: u64, headers: HeaderMap, body: Value) -> MockCall {

@@ -25,6 +25,8 @@ pub struct MockStats {
     pub max_open: u64,
     /// Calls whose client went away before the reply was complete.
     pub closed_by_client: u64,
+    /// Calls beyond the limits; they are counted nowhere else.
+    pub refused: u64,
 }
 
 /// A count for each purpose.
@@ -73,6 +75,7 @@ pub(super) struct Counters {
     open_by_purpose: PurposeCounters,
     max_open: AtomicU64,
     closed_by_client: AtomicU64,
+    refused: AtomicU64,
     seen: Mutex<HashSet<u64>>,
     max_remembered: usize,
 }
@@ -87,6 +90,7 @@ impl Counters {
             open_by_purpose: PurposeCounters::default(),
             max_open: AtomicU64::default(),
             closed_by_client: AtomicU64::default(),
+            refused: AtomicU64::default(),
             seen: Mutex::default(),
             max_remembered,
         }
@@ -95,6 +99,11 @@ impl Counters {
     /// Gives a call its number.
     pub(super) fn number(&self) -> u64 {
         self.calls.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    /// Counts a call that is refused.
+    pub(super) fn refuse(&self) {
+        self.refused.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Opens a call.
@@ -126,6 +135,7 @@ impl Counters {
             open_by_purpose: self.open_by_purpose.snapshot(),
             max_open: get(&self.max_open),
             closed_by_client: get(&self.closed_by_client),
+            refused: get(&self.refused),
         }
     }
 }

@@ -3,12 +3,13 @@
 use super::Endpoint;
 use super::dialect::Dialect;
 use super::fault::{self, Fault};
+use super::hints;
 use super::options::Price;
 use super::reply::{self, Spoiled};
-use super::retry::{parse_retry_after, wait_before_next};
-use crate::{ChatReply, ChatRequest, Format, ModelError, ModelErrorKind};
+use super::retry::wait_before_next;
+use crate::{Answer, Ask, ChatReply, ChatRequest, Format, Hints, Leave, ModelError, ModelErrorKind, NotSent};
 use reqwest::Response;
-use reqwest::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use reqwest::header::{CONTENT_TYPE, HeaderValue};
 use starling_protocol::{CallReport, Usage};
 use std::future::Future;
 use std::sync::Arc;
@@ -26,6 +27,8 @@ pub(super) struct Call {
     dialect: Dialect,
     /// Failed attempts that were worth another one.
     attempt: u32,
+    /// Those of them that were refused, if somebody sees to it that there are not too many.
+    refused: u32,
     /// A stale connection was met; the next one is an ordinary failure.
     renewed: bool,
     ledger: Ledger,
@@ -62,6 +65,7 @@ impl Call {
             request,
             streams,
             attempt: 0,
+            refused: 0,
             renewed: false,
             permit: None,
         };
@@ -83,9 +87,10 @@ impl Call {
     pub(super) async fn whole(mut self) -> Result<ChatReply, ModelError> {
         let opener = reply::opener(&self.request.format);
         loop {
+            let mut leave = self.admit().await?;
             let limit = self.attempt_limit();
             let attempt = async {
-                let response = self.send().await?;
+                let response = self.send(&mut leave).await?;
                 let most = self.endpoint.options.max_response_bytes;
                 let body = read_body(response, most).await?;
                 reply::read_completion(&body, opener)
@@ -95,10 +100,13 @@ impl Call {
             match outcome.unwrap_or_else(|_| Err(self.too_slow(limit).into())) {
                 Ok(reply) => {
                     let usage = reply.usage.unwrap_or_else(|| self.estimate(reply.text.chars().count()));
+                    leave.used(usage);
                     self.spend(reply.model, usage);
                     return Ok(ChatReply { text: reply.text, report: self.report() });
                 }
                 Err(spoiled) => {
+                    spoiled.usage.into_iter().for_each(|usage| leave.used(usage));
+                    drop(leave);
                     self.spend(spoiled.model, spoiled.usage.unwrap_or_default());
                     self.recover(spoiled.fault).await?;
                 }
@@ -135,8 +143,33 @@ impl Call {
         Fault::new(ModelErrorKind::Server, format!("no text within {limit:?}"))
     }
 
+    /// Waits until an attempt may begin.
+    pub(super) async fn admit(&self) -> Result<Admitted, ModelError> {
+        let Some(limiter) = &self.endpoint.limiter else { return Ok(Admitted(None)) };
+        let reply = self.request.max_tokens.map_or(0, i64::from);
+        let ask = Ask {
+            model: self.ledger.asked.clone(),
+            purpose: self.request.purpose,
+            tokens: self.estimate(0).prompt_tokens.saturating_add(reply),
+            deadline: self.request.deadline,
+        };
+        match limiter.admit(ask).await {
+            Ok(leave) => Ok(Admitted(Some(leave))),
+            Err(not_sent) => {
+                let kind = match not_sent {
+                    NotSent::NoTurn { .. } | NotSent::TooLate { .. } => ModelErrorKind::Deadline,
+                    NotSent::Full(_) => ModelErrorKind::RateLimited,
+                };
+                Err(self.error(Fault::new(kind, format!("not sent: {not_sent}"))))
+            }
+        }
+    }
+
     /// Sends the question once; a reply that is not 2xx is a fault.
-    pub(super) fn send(&self) -> impl Future<Output = Result<Response, Fault>> + Send + 'static {
+    pub(super) fn send<'a>(
+        &self,
+        leave: &'a mut Admitted,
+    ) -> impl Future<Output = Result<Response, Fault>> + Send + use<'a> {
         let options = &self.endpoint.options;
         let body = self.dialect.body(
             &self.request,
@@ -162,17 +195,16 @@ impl Call {
         async move {
             let response = request.send().await.map_err(unanswered)?;
             let status = response.status();
+            let hints = hints::read(response.headers(), SystemTime::now());
             if status.is_success() {
+                leave.answered(Answer::Accepted, hints);
                 return Ok(response);
             }
-            let retry_after = response
-                .headers()
-                .get(RETRY_AFTER)
-                .and_then(|value| value.to_str().ok())
-                .and_then(|value| parse_retry_after(value, SystemTime::now()));
             let body = read_up_to(response, MAX_ERROR_BYTES).await;
             let body = String::from_utf8_lossy(&body);
-            Err(fault::of_status(status.as_u16(), retry_after, &body))
+            let fault = fault::of_status(status.as_u16(), hints.retry_after, &body);
+            leave.answered(fault.answer(), hints);
+            Err(fault)
         }
     }
 
@@ -198,12 +230,16 @@ impl Call {
             self.renewed = true;
             return Ok(());
         }
-        self.attempt += 1;
+        // Who is refused waits for as long as it takes, since somebody sees to it that not too many come back.
+        let patient = fault.kind == ModelErrorKind::RateLimited && self.endpoint.limiter.is_some();
+        let count = if patient { &mut self.refused } else { &mut self.attempt };
+        *count += 1;
+        let (attempt, most) = (*count, (!patient).then_some(self.endpoint.options.max_attempts));
         let remaining = self.request.deadline.saturating_duration_since(Instant::now());
         let wait = if fault.retry {
             wait_before_next(
-                self.attempt,
-                self.endpoint.options.max_attempts,
+                attempt,
+                most,
                 fault.retry_after,
                 remaining,
                 self.endpoint.options.backoff,
@@ -218,7 +254,7 @@ impl Call {
                 tracing::debug!(
                     endpoint = self.endpoint.target.endpoint,
                     kind = fault.kind.code(),
-                    attempt = self.attempt,
+                    attempt,
                     wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
                     "model call failed, trying again"
                 );
@@ -293,6 +329,24 @@ impl Call {
             message,
             endpoint: self.endpoint.target.endpoint.clone(),
             report: self.report(),
+        }
+    }
+}
+
+/// An attempt that may be made.
+pub(super) struct Admitted(Option<Box<dyn Leave>>);
+
+impl Admitted {
+    fn answered(&mut self, answer: Answer, hints: Hints) {
+        if let Some(leave) = &mut self.0 {
+            leave.answered(answer, hints);
+        }
+    }
+
+    /// What the reply took, once it is known.
+    pub(super) fn used(&mut self, usage: Usage) {
+        if let Some(leave) = &mut self.0 {
+            leave.used(usage.prompt_tokens.saturating_add(usage.completion_tokens));
         }
     }
 }

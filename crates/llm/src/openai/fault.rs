@@ -1,6 +1,6 @@
 //! What a failed attempt means: the kind of failure, and whether to try again.
 
-use crate::ModelErrorKind;
+use crate::{Answer, ModelErrorKind};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -32,6 +32,18 @@ impl Fault {
             retry_after: None,
             refusal: None,
             stale: false,
+        }
+    }
+
+    /// What it says about how many requests the server takes.
+    pub(super) fn answer(&self) -> Answer {
+        match self.kind {
+            // Where the quota is used up, fewer requests make nothing better.
+            ModelErrorKind::RateLimited if self.retry => Answer::Refused,
+            ModelErrorKind::RateLimited | ModelErrorKind::Server | ModelErrorKind::Unreachable => {
+                Answer::Unknown
+            }
+            _ => Answer::Accepted,
         }
     }
 

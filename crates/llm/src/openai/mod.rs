@@ -8,6 +8,7 @@ mod call;
 mod dialect;
 mod failures;
 mod fault;
+mod hints;
 mod models;
 mod options;
 mod reply;
@@ -17,7 +18,9 @@ mod streaming;
 
 pub use options::{Backoff, ModelNames, OpenAiOptions, OptionsError, Price};
 
-use crate::{ChatReply, ChatRequest, FailedAttempts, Model, ModelError, ModelInfo, Purpose, TextStream};
+use crate::{
+    ChatReply, ChatRequest, FailedAttempts, Limiter, Model, ModelError, ModelInfo, Purpose, TextStream,
+};
 use async_trait::async_trait;
 use call::Call;
 use dialect::Dialects;
@@ -47,6 +50,7 @@ struct Endpoint {
     dialects: Dialects,
     failures: Failures,
     in_flight: Arc<Semaphore>,
+    limiter: Option<Arc<dyn Limiter>>,
 }
 
 impl OpenAiModel {
@@ -55,6 +59,19 @@ impl OpenAiModel {
     /// # Errors
     /// [`OptionsError`] says which setting is wrong.
     pub fn new(options: OpenAiOptions) -> Result<Self, OptionsError> {
+        Self::make(options, None)
+    }
+
+    /// The same, but each request waits for the leave of `limiter`. A request that was refused because there are too
+    /// many is sent again for as long as its deadline allows: [`OpenAiOptions::max_attempts`] is for other failures.
+    ///
+    /// # Errors
+    /// [`OptionsError`] says which setting is wrong.
+    pub fn limited_by(limiter: Arc<dyn Limiter>, options: OpenAiOptions) -> Result<Self, OptionsError> {
+        Self::make(options, Some(limiter))
+    }
+
+    fn make(options: OpenAiOptions, limiter: Option<Arc<dyn Limiter>>) -> Result<Self, OptionsError> {
         let target = options.check()?;
         let client = client(&options, &target)?;
         Ok(OpenAiModel {
@@ -64,6 +81,7 @@ impl OpenAiModel {
                 dialects: Dialects::default(),
                 failures: Failures::of(&options.models),
                 in_flight: Arc::new(Semaphore::new(options.max_in_flight.min(Semaphore::MAX_PERMITS))),
+                limiter,
                 target,
                 options,
             }),

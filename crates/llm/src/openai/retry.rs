@@ -4,18 +4,18 @@ use super::options::Backoff;
 use std::time::{Duration, SystemTime};
 
 /// The wait before the next attempt, or `None` to give up: no attempts left, or the wait would
-/// outlast the `remaining` time to the deadline.
+/// outlast the `remaining` time to the deadline. `None` for `max_attempts` leaves only the deadline.
 ///
 /// `attempt` counts from 1 and has just failed; `random` is in 0..1.
 pub(super) fn wait_before_next(
     attempt: u32,
-    max_attempts: u32,
+    max_attempts: Option<u32>,
     retry_after: Option<Duration>,
     remaining: Duration,
     backoff: Backoff,
     random: f64,
 ) -> Option<Duration> {
-    if attempt >= max_attempts {
+    if max_attempts.is_some_and(|most| attempt >= most) {
         return None;
     }
     let doublings = attempt.saturating_sub(1).min(31);
@@ -67,7 +67,7 @@ mod tests {
             (1, Some(Duration::MAX), long, 0.5, None),
         ];
         for (attempt, retry_after, remaining, random, expected) in table {
-            let got = wait_before_next(attempt, 10, retry_after, remaining, BACKOFF, random);
+            let got = wait_before_next(attempt, Some(10), retry_after, remaining, BACKOFF, random);
             assert_eq!(got, expected, "attempt {attempt}, {retry_after:?}, {random}");
         }
     }

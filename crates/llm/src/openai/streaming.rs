@@ -1,6 +1,6 @@
 //! A reply as it comes.
 
-use super::call::{Call, network_fault, read_body, too_big};
+use super::call::{Admitted, Call, network_fault, read_body, too_big};
 use super::fault::Fault;
 use super::reply::{self, Assembly};
 use super::sse::{SseDecoder, SseEvent};
@@ -22,16 +22,17 @@ const BODY_END_GRACE: Duration = Duration::from_millis(20);
 /// Asks until the first text has come, and gives the rest as a stream.
 pub(super) async fn open(mut call: Call) -> Result<TextStream, ModelError> {
     loop {
+        let leave = call.admit().await?;
         call.count_call();
         let limit = call.attempt_limit();
         let first_limit = call.first_text_limit(limit);
-        match first_text(&call, limit, first_limit).await {
+        match first_text(&call, leave, limit, first_limit).await {
             Ok((attempt, first)) => {
                 return Ok(Running { call, attempt, next: Some(first), over: false }.into_stream());
             }
             Err((fault, attempt)) => {
-                if let Some(attempt) = attempt {
-                    note(&mut call, &attempt.assembly);
+                if let Some(mut attempt) = attempt {
+                    note(&mut call, &mut attempt);
                 }
                 call.recover(fault).await?;
             }
@@ -41,10 +42,11 @@ pub(super) async fn open(mut call: Call) -> Result<TextStream, ModelError> {
 
 async fn first_text(
     call: &Call,
+    leave: Admitted,
     limit: Instant,
     first_limit: Instant,
 ) -> Result<(Attempt, String), (Fault, Option<Attempt>)> {
-    let opened = timeout_at(first_limit, Attempt::start(call, limit)).await;
+    let opened = timeout_at(first_limit, Attempt::start(call, leave, limit)).await;
     let mut attempt =
         opened.unwrap_or_else(|_| Err(call.too_silent(first_limit, limit))).map_err(|fault| (fault, None))?;
     let first = timeout_at(first_limit, attempt.next_text(call)).await;
@@ -56,17 +58,20 @@ async fn first_text(
 }
 
 /// Adds what a stream took to the account of the call.
-fn note(call: &mut Call, assembly: &Assembly) {
+fn note(call: &mut Call, attempt: &mut Attempt) {
+    let assembly = &attempt.assembly;
     let usage = match assembly.usage {
         Some(usage) => usage,
         None if assembly.raw_chars > 0 => call.estimate(assembly.raw_chars),
         None => return,
     };
+    attempt.leave.used(usage);
     call.spend(assembly.model.clone(), usage);
 }
 
 /// One attempt whose reply is coming in.
 struct Attempt {
+    leave: Admitted,
     response: Option<Response>,
     decoder: SseDecoder,
     assembly: Assembly,
@@ -76,11 +81,12 @@ struct Attempt {
 }
 
 impl Attempt {
-    async fn start(call: &Call, limit: Instant) -> Result<Attempt, Fault> {
-        let response = call.send().await?;
+    async fn start(call: &Call, mut leave: Admitted, limit: Instant) -> Result<Attempt, Fault> {
+        let response = call.send(&mut leave).await?;
         let most = call.endpoint.options.max_response_bytes;
         let opener = reply::opener(&call.request.format);
         let mut attempt = Attempt {
+            leave,
             response: None,
             decoder: SseDecoder::new(most),
             assembly: Assembly::new(opener),
@@ -208,7 +214,7 @@ impl Running {
             return Some(Ok(StreamEvent::Text(text)));
         }
         self.over = true;
-        note(&mut self.call, &self.attempt.assembly);
+        note(&mut self.call, &mut self.attempt);
         // Closes the connection of a stream that failed; the reader may keep the stream for long.
         self.attempt.response = None;
         self.call.release();

@@ -7,6 +7,7 @@ mod audit;
 mod coordinator;
 mod dead_letters;
 mod layers;
+mod model;
 mod reader;
 mod registry;
 mod sections;
@@ -16,11 +17,12 @@ mod units;
 
 pub use audit::AuditSettings;
 pub use dead_letters::{DeadLetterSettings, DlqSettings, Shares};
+pub use model::{ModelPrice, ModelSettings, Offline, RateSettings};
 pub use registry::{RegistryMode, RegistrySettings};
 pub use sections::{
     ContentSettings, ControlSettings, FleetSettings, GroupProtocol, HttpSettings, IntakeSettings,
-    KafkaSettings, LogFormat, ModelPrice, ModelSettings, Offline, Partitions, ProcessorSettings, Retention,
-    Slots, StateLogSettings, TelemetrySettings, TopicSettings,
+    KafkaSettings, LogFormat, Partitions, ProcessorSettings, Retention, Slots, StateLogSettings,
+    TelemetrySettings, TopicSettings,
 };
 
 use reader::Reader;

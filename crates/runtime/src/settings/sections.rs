@@ -183,68 +183,6 @@ pub struct StateLogSettings {
     pub max_record: usize,
 }
 
-/// `[model]`
-#[derive(Clone, Debug)]
-pub struct ModelSettings {
-    /// Address; `None` is OpenAI's.
-    pub base_url: Option<String>,
-    /// The key.
-    pub api_key: Option<SecretString>,
-    /// Whether to use the offline model.
-    pub offline: Offline,
-    /// The model.
-    pub name: String,
-    /// The one for plans, if another.
-    pub plan: Option<String>,
-    /// The one for tasks, if another.
-    pub work: Option<String>,
-    /// The one for verdicts, if another.
-    pub judge: Option<String>,
-    /// The one for answers, if another.
-    pub synthesize: Option<String>,
-    /// Longest time of one call.
-    pub timeout: Duration,
-    /// Tries of one call.
-    pub tries: u32,
-    /// Open calls of one process.
-    pub max_in_flight: usize,
-    /// Prices by model.
-    pub prices: BTreeMap<String, ModelPrice>,
-}
-
-/// US dollars for a million tokens.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct ModelPrice {
-    /// Tokens sent.
-    pub input: f64,
-    /// Tokens received.
-    pub output: f64,
-}
-
-/// Whether to use the offline model.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Offline {
-    /// If neither a key nor an address is set.
-    #[default]
-    Auto,
-    /// Yes.
-    Yes,
-    /// No.
-    No,
-}
-
-impl ModelSettings {
-    /// Whether the offline model answers.
-    #[must_use]
-    pub fn is_offline(&self) -> bool {
-        match self.offline {
-            Offline::Yes => true,
-            Offline::No => false,
-            Offline::Auto => self.api_key.is_none() && self.base_url.is_none(),
-        }
-    }
-}
-
 /// `[telemetry]`
 #[derive(Clone, Debug)]
 pub struct TelemetrySettings {
@@ -309,7 +247,7 @@ pub(super) fn read(r: &mut Reader) -> Settings {
             max_batch: r.integer("statelog.max_batch", 1..=100_000),
             max_record: r.size("statelog.max_record", 16 << 10..=64 << 20),
         },
-        model: model(r),
+        model: super::model::read(r),
         agents_dir: r.optional("agents.dir").map(PathBuf::from),
         agents_prompt: r.size("agents.prompt", 4096..=64 << 20),
         worker_max_output: r.size("worker.max_output", 1024..=64 << 20),
@@ -432,55 +370,6 @@ fn write_as(r: &mut Reader) -> Option<String> {
     let expected = format!("a version whose schemas this one knows ({}), or nothing", known.join(", "));
     let version = r.checked("schemas.write_as", &expected, |text| text.is_empty() || known.contains(&text));
     Some(version).filter(|version| !version.is_empty())
-}
-
-fn model(r: &mut Reader) -> ModelSettings {
-    let api_key = r.secret_or_file("model.api_key");
-    ModelSettings {
-        base_url: r.http("model.base_url"),
-        api_key: api_key.map(SecretString::from),
-        offline: r.choice(
-            "model.offline",
-            &[("auto", Offline::Auto), ("true", Offline::Yes), ("false", Offline::No)],
-        ),
-        name: r.text("model.name"),
-        plan: r.optional("model.plan"),
-        work: r.optional("model.work"),
-        judge: r.optional("model.judge"),
-        synthesize: r.optional("model.synthesize"),
-        timeout: r.duration("model.timeout", MS * 100..=HOUR),
-        tries: r.integer("model.tries", 1..=100),
-        max_in_flight: r.integer("model.max_in_flight", 1..=100_000),
-        prices: prices(r),
-    }
-}
-
-fn prices(r: &mut Reader) -> BTreeMap<String, ModelPrice> {
-    let mut directions: BTreeMap<String, (Option<f64>, Option<f64>)> = BTreeMap::new();
-    for (path, value) in r.numbers("model.prices", 0.0..=1_000_000.0) {
-        // Names of models contain dots; the last part of the path is the direction.
-        match path.rsplit_once('.') {
-            Some((model, "input")) => directions.entry(model.to_owned()).or_default().0 = Some(value),
-            Some((model, "output")) => directions.entry(model.to_owned()).or_default().1 = Some(value),
-            _ => {
-                let expected = "<model>.input or <model>.output";
-                r.complain(&format!("model.prices.{path}"), expected, "another name", "the settings");
-            }
-        }
-    }
-    let mut prices = BTreeMap::new();
-    for (model, price) in directions {
-        match price {
-            (Some(input), Some(output)) => drop(prices.insert(model, ModelPrice { input, output })),
-            // Half a price would make a sum that looks like a cost and is none.
-            (input, _) => {
-                let found = if input.is_some() { "input alone" } else { "output alone" };
-                let path = format!("model.prices.{model}");
-                r.complain(&path, "both input and output", found, "the settings");
-            }
-        }
-    }
-    prices
 }
 
 fn telemetry(r: &mut Reader) -> TelemetrySettings {

@@ -16,6 +16,7 @@ mod memory;
 mod observability;
 mod operator;
 mod quality;
+mod rates;
 mod refused;
 mod registry;
 mod scan;

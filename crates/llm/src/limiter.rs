@@ -1,0 +1,93 @@
+//! Who says when a request may be sent. What an endpoint takes is shared by all who ask it, so it is not for one call
+//! to decide; see [`crate::OpenAiModel::limited_by`].
+
+use crate::Purpose;
+use futures::future::BoxFuture;
+use std::{fmt, time::Duration};
+use tokio::time::Instant;
+
+/// What is to be sent.
+#[derive(Clone, Debug)]
+pub struct Ask {
+    /// To which model.
+    pub model: String,
+    /// What for.
+    pub purpose: Purpose,
+    /// Tokens that it will take, sent and received, by estimate.
+    pub tokens: i64,
+    /// When the reply must be complete.
+    pub deadline: Instant,
+}
+
+/// Gives leave to send requests.
+pub trait Limiter: Send + Sync + fmt::Debug {
+    /// Waits until the request may be sent. Dropping the future gives the place in the queue up.
+    ///
+    /// # Errors
+    /// It will not be sent.
+    fn admit(&self, ask: Ask) -> BoxFuture<'static, Result<Box<dyn Leave>, NotSent>>;
+}
+
+/// Leave to send one request. Dropped when the attempt is over, however it ended.
+pub trait Leave: Send + Sync {
+    /// The endpoint has answered, or it is known that it will not. Only the first call counts.
+    fn answered(&mut self, answer: Answer, hints: Hints);
+
+    /// The reply is complete and took so many tokens, sent and received.
+    fn used(&mut self, tokens: i64);
+}
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It was taken in, whatever the reply was.
+    Accepted,
+    /// There are too many of them (429).
+    Refused,
+    /// It did not get far enough to be refused.
+    Unknown,
+}
+
+/// What an endpoint says about its limits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hints {
+    /// When to come back.
+    pub retry_after: Option<Duration>,
+    /// Requests.
+    pub requests: Quota,
+    /// Tokens.
+    pub tokens: Quota,
+}
+
+/// What is left of something.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Quota {
+    /// How much there is at most, mostly for a minute.
+    pub limit: Option<i64>,
+    /// How much is left.
+    pub remaining: Option<i64>,
+    /// After which time all of it is there again.
+    pub reset: Option<Duration>,
+}
+
+/// A request is not sent.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotSent {
+    /// Its turn does not come before its deadline.
+    #[error("its turn did not come before its deadline; the endpoint takes {rate} requests a second")]
+    NoTurn {
+        /// Requests a second, rounded.
+        rate: u64,
+    },
+    /// There is not enough time left for any reply.
+    #[error("{left:?} are left, and the fastest of the last calls took {fastest:?}")]
+    TooLate {
+        /// Until the deadline.
+        left: Duration,
+        /// Of the last calls with this purpose.
+        fastest: Duration,
+    },
+    /// Too many wait.
+    #[error("{0} calls wait for their turn already")]
+    Full(usize),
+}

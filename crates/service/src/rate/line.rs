@@ -1,0 +1,242 @@
+//! Those who wait to ask one model, in the order of their deadlines.
+
+use rand::Rng as _;
+use starling_engine::rate::{self, Pass, RateGovernor, RateLimits, TokenBudget};
+use starling_llm::{Answer, Ask, Hints, Leave, NotSent, Purpose};
+use std::{
+    collections::{BTreeMap, HashMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep, timeout_at},
+};
+
+/// Last calls that are remembered for how long a call takes at least.
+const REMEMBERED: usize = 16;
+/// Those that ended earlier say nothing about the endpoint as it is now.
+const LATELY: Duration = Duration::from_secs(60);
+/// Waits that are at least so long were asked for by the endpoint; others were told the same.
+const LONG: Duration = Duration::from_millis(200);
+/// Such a wait is made longer by up to this share.
+const JITTER: f64 = 0.1;
+
+/// A place in the line: whose deadline comes first stands first.
+type Rank = (Instant, u64);
+
+/// What one model is asked by this process.
+#[derive(Debug)]
+pub(super) struct Line {
+    /// Where the governor's time begins.
+    origin: Instant,
+    longest: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    governor: RateGovernor,
+    tokens: TokenBudget,
+    waiting: BTreeMap<Rank, Arc<Notify>>,
+    serial: u64,
+    /// When the last calls ended and how long they took, by what they were for.
+    took: HashMap<Purpose, VecDeque<(Instant, Duration)>>,
+}
+
+impl Line {
+    pub(super) fn new(limits: RateLimits, tokens_per_minute: Option<u64>, longest: usize) -> Self {
+        let state = State {
+            governor: RateGovernor::new(limits),
+            tokens: TokenBudget::new(tokens_per_minute),
+            waiting: BTreeMap::new(),
+            serial: 0,
+            took: HashMap::new(),
+        };
+        Self { origin: Instant::now(), longest, state: Mutex::new(state) }
+    }
+
+    /// Requests a second that may be sent now, and how many wait.
+    pub(super) fn figures(&self) -> (f64, usize) {
+        let state = self.lock();
+        (state.governor.rate(), state.waiting.len())
+    }
+
+    pub(super) async fn admit(self: Arc<Self>, ask: Ask) -> Result<Box<dyn Leave>, NotSent> {
+        let place = Place::take(&self, ask.deadline)?;
+        loop {
+            let wait = {
+                let mut state = self.lock();
+                state.in_time(&ask)?;
+                if state.is_first(place.rank) {
+                    state.pass(self.now(), ask.tokens)
+                } else {
+                    Err(Duration::MAX)
+                }
+            };
+            let wait = match wait {
+                Ok(pass) => {
+                    let line = self.clone();
+                    let sent = Instant::now();
+                    let reserved = Some(ask.tokens);
+                    let purpose = ask.purpose;
+                    return Ok(Box::new(Sent { line, pass: Some(pass), sent, reserved, purpose }));
+                }
+                Err(wait) => jittered(wait),
+            };
+            let turn = async {
+                tokio::select! {
+                    () = place.called.notified() => {}
+                    () = sleep(wait) => {}
+                }
+            };
+            if timeout_at(ask.deadline, turn).await.is_err() {
+                let rate = self.lock().governor.rate().round() as u64;
+                return Err(NotSent::NoTurn { rate });
+            }
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.origin.elapsed()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn is_first(&self, rank: Rank) -> bool {
+        self.waiting.first_key_value().is_some_and(|(first, _)| *first == rank)
+    }
+
+    fn call_first(&self) {
+        if let Some((_, first)) = self.waiting.first_key_value() {
+            first.notify_one();
+        }
+    }
+
+    fn pass(&mut self, now: Duration, tokens: i64) -> Result<Pass, Duration> {
+        let wait = self.tokens.wait(now, tokens);
+        if !wait.is_zero() {
+            return Err(wait);
+        }
+        let pass = self.governor.pass(now)?;
+        self.tokens.take(now, tokens);
+        Ok(pass)
+    }
+
+    /// Whether a reply can still come before the deadline. Nothing but the fastest of the last calls is proof: others
+    /// were longer questions.
+    fn in_time(&self, ask: &Ask) -> Result<(), NotSent> {
+        let left = ask.deadline.saturating_duration_since(Instant::now());
+        let took = self.took.get(&ask.purpose).into_iter().flatten();
+        let lately = took.filter(|(ended, _)| ended.elapsed() < LATELY);
+        match lately.map(|(_, took)| *took).min() {
+            Some(fastest) if fastest > left => Err(NotSent::TooLate { left, fastest }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Callers that were told the same time do not come back in the same instant.
+fn jittered(wait: Duration) -> Duration {
+    if wait < LONG {
+        return wait;
+    }
+    wait.saturating_add(wait.min(Duration::from_secs(60)).mul_f64(rand::rng().random_range(0.0..JITTER)))
+}
+
+/// A place that is given up when this is dropped.
+struct Place {
+    line: Arc<Line>,
+    rank: Rank,
+    called: Arc<Notify>,
+}
+
+impl Place {
+    fn take(line: &Arc<Line>, deadline: Instant) -> Result<Self, NotSent> {
+        let mut state = line.lock();
+        if state.waiting.len() >= line.longest {
+            return Err(NotSent::Full(state.waiting.len()));
+        }
+        state.serial += 1;
+        let rank = (deadline, state.serial);
+        let called = Arc::new(Notify::new());
+        state.waiting.insert(rank, called.clone());
+        drop(state);
+        Ok(Self { line: line.clone(), rank, called })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut state = self.line.lock();
+        let was_first = state.is_first(self.rank);
+        state.waiting.remove(&self.rank);
+        if was_first {
+            state.call_first();
+        }
+    }
+}
+
+/// A request that was sent.
+struct Sent {
+    line: Arc<Line>,
+    /// Until it is known what became of it.
+    pass: Option<Pass>,
+    sent: Instant,
+    /// Tokens; none once the endpoint keeps the account.
+    reserved: Option<i64>,
+    purpose: Purpose,
+}
+
+impl Leave for Sent {
+    fn answered(&mut self, answer: Answer, hints: Hints) {
+        let Some(pass) = self.pass.take() else { return };
+        let now = self.line.now();
+        let mut state = self.line.lock();
+        let answer = match answer {
+            Answer::Accepted => rate::Answer::Accepted,
+            Answer::Refused => rate::Answer::Refused(hints.retry_after),
+            Answer::Unknown => rate::Answer::Unknown,
+        };
+        state.governor.answered(now, pass, answer);
+        if !matches!(answer, rate::Answer::Accepted)
+            && let Some(reserved) = self.reserved.take()
+        {
+            state.tokens.correct(now, reserved, 0); // what was not taken in takes no tokens
+        }
+        state.tokens.heard(now, hints.tokens.limit, hints.tokens.remaining);
+        if hints.tokens.remaining.is_some() {
+            self.reserved = None; // it may count what was asked for, not what was used
+        }
+        if let (Some(0), Some(reset)) = (hints.requests.remaining, hints.requests.reset) {
+            // The next one is there when a part of all is there again.
+            let of = hints.requests.limit.and_then(|limit| u32::try_from(limit).ok()).unwrap_or(1).max(1);
+            state.governor.close(now, reset / of);
+        }
+    }
+
+    fn used(&mut self, tokens: i64) {
+        let took = self.sent.elapsed();
+        let now = self.line.now();
+        let mut state = self.line.lock();
+        if let Some(reserved) = self.reserved.take() {
+            state.tokens.correct(now, reserved, tokens);
+        }
+        let times = state.took.entry(self.purpose).or_default();
+        if times.len() == REMEMBERED {
+            times.pop_front();
+        }
+        times.push_back((Instant::now(), took));
+        state.call_first();
+    }
+}
+
+impl Drop for Sent {
+    fn drop(&mut self) {
+        self.answered(Answer::Unknown, Hints::default());
+    }
+}

@@ -1,0 +1,187 @@
+//! How calls wait for their turn, in virtual time, and what a provider with limits sees of them, in real time.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use futures::{FutureExt as _, future::join_all};
+use starling_engine::rate::RateLimits;
+use starling_llm::{
+    Answer, Ask, ChatRequest, Format, Hints, Leave, Limiter as _, Message, Model as _, ModelErrorKind,
+    NotSent, OpenAiModel, OpenAiOptions, Purpose, Quota, Speaker,
+    mock::{MockAction, MockLimits, MockOptions, MockServer},
+};
+use starling_runtime::settings::RateSettings;
+use starling_service::RateLimiter;
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+use tokio::time::{Instant, advance, sleep};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn limiter(start: f64, longest: usize) -> Arc<RateLimiter> {
+    let limits = RateLimits { start, min: 0.1, burst: Duration::ZERO, ..RateLimits::default() };
+    RateLimiter::new(&RateSettings { limits, tokens_per_minute: None }, longest)
+}
+
+fn ask(within: Duration) -> Ask {
+    let deadline = Instant::now() + within;
+    Ask { model: "m".into(), purpose: Purpose::Work, tokens: 10, deadline }
+}
+
+async fn admit(limiter: &RateLimiter, within: Duration) -> Box<dyn Leave> {
+    let admitted = limiter.admit(ask(within)).await;
+    admitted.unwrap_or_else(|not_sent| panic!("{not_sent}"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn whose_deadline_comes_first_goes_first() {
+    let limiter = limiter(1.0, 10);
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut leaves = vec![admit(&limiter, 60 * SECOND).await];
+    let waiting = [60, 50, 40, 3].map(|within: u32| {
+        let (limiter, order) = (limiter.clone(), order.clone());
+        tokio::spawn(async move {
+            let leave = admit(&limiter, within * SECOND).await;
+            order.lock().unwrap().push(within);
+            leave
+        })
+    });
+    for leave in join_all(waiting).await {
+        leaves.push(leave.unwrap());
+    }
+    assert_eq!(*order.lock().unwrap(), [3, 40, 50, 60]);
+    assert_eq!(limiter.figures()[0].waiting, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_done_in_time_is_not_sent() {
+    let limiter = limiter(0.2, 2);
+    let mut first = admit(&limiter, 60 * SECOND).await;
+    // The next turn comes after 5 s.
+    let refused = limiter.admit(ask(2 * SECOND)).await.err().unwrap();
+    assert_eq!(refused, NotSent::NoTurn { rate: 0 });
+    // The fastest call of those that ended lately took 10 s.
+    advance(8 * SECOND).await;
+    first.answered(Answer::Accepted, Hints::default());
+    first.used(10);
+    drop(first);
+    let began = Instant::now();
+    let refused = limiter.admit(ask(9 * SECOND)).await.err().unwrap();
+    assert!(matches!(refused, NotSent::TooLate { .. }), "{refused:?}");
+    assert_eq!(began.elapsed(), Duration::ZERO, "at once");
+    // After a while nobody knows any more.
+    sleep(70 * SECOND).await;
+    drop(admit(&limiter, 9 * SECOND).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_line_has_an_end_and_who_goes_leaves_a_place() {
+    let limiter = limiter(0.1, 2);
+    let _first = admit(&limiter, 60 * SECOND).await;
+    let mut waiting = [0, 1].map(|_| Box::pin(limiter.admit(ask(60 * SECOND))));
+    for waiter in &mut waiting {
+        assert!(waiter.now_or_never().is_none());
+    }
+    assert_eq!(limiter.admit(ask(60 * SECOND)).await.err().unwrap(), NotSent::Full(2));
+    let [first, second] = waiting;
+    drop(first);
+    assert_eq!(limiter.figures()[0].waiting, 1);
+    // The one behind stands first now, and its turn comes.
+    assert!(second.await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_sent_while_the_endpoint_says_that_nothing_is_left() {
+    let limiter = limiter(1000.0, 10);
+    let mut leave = admit(&limiter, 60 * SECOND).await;
+    let spent = Quota { limit: Some(100), remaining: Some(0), reset: Some(100 * SECOND) };
+    leave.answered(Answer::Accepted, Hints { requests: spent, ..Hints::default() });
+    let began = Instant::now();
+    drop(admit(&limiter, 60 * SECOND).await);
+    // One of a hundred is there again after a hundredth of the time; the jitter is a tenth at most.
+    assert!((SECOND..SECOND.mul_f64(1.11)).contains(&began.elapsed()), "{:?}", began.elapsed());
+
+    let mut leave = admit(&limiter, 60 * SECOND).await;
+    let tokens = Quota { limit: Some(600), remaining: Some(0), reset: Some(60 * SECOND) };
+    leave.answered(Answer::Accepted, Hints { tokens, ..Hints::default() });
+    let began = Instant::now();
+    drop(admit(&limiter, 60 * SECOND).await);
+    // 10 tokens, at 10 a second.
+    assert!((SECOND..SECOND.mul_f64(1.11)).contains(&began.elapsed()), "{:?}", began.elapsed());
+}
+
+fn server(limits: MockLimits) -> MockServer {
+    let mut options = MockOptions::new(Arc::new(|_| MockAction::reply_after(SECOND / 20, "fine")));
+    options.limits = Some(limits);
+    MockServer::start(options).unwrap()
+}
+
+fn request(number: usize, max_tokens: u32, within: Duration) -> ChatRequest {
+    ChatRequest {
+        purpose: Purpose::Work,
+        messages: vec![Message { speaker: Speaker::User, text: format!("question {number}") }],
+        format: Format::Text,
+        max_tokens: Some(max_tokens),
+        temperature: None,
+        deadline: Instant::now() + within,
+        traceparent: None,
+    }
+}
+
+fn model(server: &MockServer, rate: RateSettings) -> OpenAiModel {
+    let limiter = RateLimiter::new(&rate, 1000);
+    OpenAiModel::limited_by(limiter, OpenAiOptions::new(server.base_url(), "m")).unwrap()
+}
+
+fn as_set() -> RateSettings {
+    RateSettings { limits: RateLimits::default(), tokens_per_minute: None }
+}
+
+#[tokio::test]
+async fn nobody_fails_because_a_provider_says_too_many() {
+    let server = server(MockLimits { requests_per_s: 100.0, burst: 10.0, tokens_per_minute: None });
+    let model = model(&server, as_set());
+    let calls = (0..600).map(|number| {
+        let model = model.clone();
+        async move { model.chat(request(number, 10, 60 * SECOND)).await }
+    });
+    let began = Instant::now();
+    let replies = join_all(calls).await;
+    let failed: Vec<_> = replies.iter().filter_map(|reply| reply.as_ref().err()).collect();
+    assert!(failed.is_empty(), "{} failed, such as {:?}", failed.len(), failed.first());
+    let stats = server.stats();
+    println!(
+        "{} of {} refused in {:.1} s",
+        stats.refused,
+        stats.calls + stats.refused,
+        began.elapsed().as_secs_f64()
+    );
+    assert_eq!(stats.calls, 600);
+    assert!(stats.refused < 120, "{} were refused", stats.refused);
+}
+
+#[tokio::test]
+async fn a_limit_of_tokens_is_heard_and_kept() {
+    let limit = 60_000.0;
+    let server = server(MockLimits { requests_per_s: 1e6, burst: 1e6, tokens_per_minute: Some(limit) });
+    let model = model(&server, as_set());
+    // Somebody has asked before; so the limit is known.
+    model.chat(request(0, 10, 60 * SECOND)).await.unwrap();
+    let calls = (1..=62).map(|number| model.chat(request(number, 1000, 60 * SECOND)));
+    let began = Instant::now();
+    let replies = join_all(calls).await;
+    assert!(replies.iter().all(Result::is_ok), "{replies:?}");
+    let stats = server.stats();
+    println!("{} refused, in {:.1} s", stats.refused, began.elapsed().as_secs_f64());
+    assert!(began.elapsed() > SECOND, "62 thousand of 60 thousand take some time");
+    assert!(stats.refused <= 6, "{} were refused", stats.refused);
+}
+
+#[tokio::test]
+async fn who_is_refused_to_the_end_is_told_so() {
+    let server = server(MockLimits { requests_per_s: 1e-3, burst: 0.0, tokens_per_minute: None });
+    let began = Instant::now();
+    let error = model(&server, as_set()).chat(request(0, 10, 2 * SECOND)).await.unwrap_err();
+    assert_eq!(error.kind, ModelErrorKind::RateLimited, "{error}");
+    assert!(began.elapsed() < 3 * SECOND, "the wait that was asked for is longer than there is time");
+}
