@@ -197,6 +197,7 @@ mod tests {
             at: Timestamp(1_000),
             leaving: false,
             room: -1,
+            asks: vec![],
         }
     }
 

@@ -352,6 +352,7 @@ pub(super) mod tests {
                 at: Timestamp(at),
                 leaving: false,
                 room: -1,
+                asks: vec![],
             },
             stamped: Timestamp(at),
             live,

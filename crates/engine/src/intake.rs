@@ -41,6 +41,7 @@ mod tests {
             at: Timestamp(0),
             leaving: false,
             room,
+            asks: vec![],
         }
     }
 

@@ -1,7 +1,7 @@
 //! The rate governor against providers with a limit, in virtual time.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use starling_engine::rate::{Answer, Pass, RateGovernor, RateLimits};
+use starling_engine::rate::{self, Answer, Pass, RateGovernor, RateLimits};
 use std::{cmp::Reverse, collections::BinaryHeap, time::Duration};
 
 const LATENCY: Duration = Duration::from_millis(300);
@@ -140,4 +140,58 @@ fn who_asks_for_little_is_not_given_more() {
         }
     }
     assert!((governor.rate() - held).abs() < 1e-9, "{held} became {}", governor.rate());
+}
+
+#[test]
+fn what_one_endpoint_takes_is_shared_by_demand() {
+    let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
+    let part = |limit: f64, own: f64, others: &[f64]| rate::share(limit, own, others) * limit;
+    assert!(near(part(100.0, 500.0, &[]), 100.0), "nobody else asks");
+    assert!(near(part(100.0, 500.0, &[500.0, 70.0, 90.0]), 25.0), "all want more than there is");
+    assert!(near(part(100.0, 10.0, &[500.0, 500.0]), 10.0), "who wants little has it");
+    assert!(near(part(100.0, 500.0, &[10.0, 500.0]), 45.0), "and the others have the rest");
+    assert!(near(part(100.0, 0.0, &[10.0]), 1.0 + 89.0 / 2.0), "what nobody wants is there for all");
+    assert!(near(part(100.0, f64::NAN, &[f64::INFINITY, -5.0]), 100.0 / 3.0), "nonsense is a small wish");
+
+    // Whatever they want, the parts of all are the whole.
+    for demands in
+        [vec![3.0, 1.0, 4.0, 1.0, 5.0], vec![0.0; 100], vec![1e9, 2.0, 2.0], vec![40.0, 40.0, 40.0]]
+    {
+        for limit in [0.5, 20.0, 100.0, 1500.0] {
+            let sum: f64 = (0..demands.len())
+                .map(|own| {
+                    let mut others = demands.clone();
+                    let own = others.remove(own);
+                    rate::share(limit, own, &others)
+                })
+                .sum();
+            assert!(near(sum, 1.0), "{sum} of {limit} for {demands:?}");
+        }
+    }
+}
+
+#[test]
+fn who_shares_sends_its_part_and_tells_all_what_the_whole_is() {
+    let mut governor = RateGovernor::new(RateLimits { burst: Duration::ZERO, ..RateLimits::default() });
+    governor.take_share(0.25);
+    assert!((governor.rate() - 50.0).abs() < 1e-9, "a quarter of the 200 of all");
+    assert_eq!(governor.found(), None);
+    // Somebody else was refused and came down to 80 requests a second of all.
+    governor.heard(Duration::ZERO, 80.0);
+    assert!((governor.rate() - 20.0).abs() < 1e-9);
+    assert_eq!(governor.found(), Some(80.0));
+    governor.heard(Duration::ZERO, 10.0);
+    assert_eq!(governor.found(), Some(80.0), "what it knows for itself is not overruled");
+    // Its own refusal, after 2 s at 20 requests a second, says that all may send 80 times 0.98.
+    let mut now = Duration::ZERO;
+    let mut last = None;
+    while now < Duration::from_secs(2) {
+        match governor.pass(now) {
+            Ok(pass) => last = Some(pass),
+            Err(wait) => now += wait,
+        }
+    }
+    governor.answered(now, last.unwrap(), Answer::Refused(None));
+    let found = governor.found().unwrap();
+    assert!((70.0..=80.0).contains(&found), "{found}");
 }

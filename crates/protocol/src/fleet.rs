@@ -33,6 +33,21 @@ pub struct FleetBeat {
     /// For a planner service: intents that the fullest of its coordinator partitions can still take in; -1 if it
     /// does not know.
     pub room: i32,
+    /// What it asks models where it is limited, if it speaks for all of its process.
+    pub asks: Vec<ModelAsk>,
+}
+
+/// What a process would ask a model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ModelAsk {
+    /// Where the model is, without secrets.
+    pub endpoint: String,
+    /// Its name.
+    pub model: String,
+    /// Requests a second that it would send.
+    pub demand: f64,
+    /// Requests a second that all processes together may send, by what was refused; 0 if none was.
+    pub found: f64,
 }
 
 impl FleetBeat {

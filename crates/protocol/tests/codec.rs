@@ -155,7 +155,7 @@ fn foreign_beat() -> (Codec, Vec<u8>) {
 #[test]
 fn another_version_of_a_record_is_read_by_the_names_of_its_fields() {
     let (codec, bytes) = foreign_beat();
-    let expected = FleetBeat { partitions: vec![], at: Timestamp(17), ..samples::fleet_beat() };
+    let expected = FleetBeat { partitions: vec![], at: Timestamp(17), asks: vec![], ..samples::fleet_beat() };
     assert_eq!(codec.decode::<FleetBeat>(&bytes).unwrap(), expected);
     let trailing = codec.decode::<FleetBeat>(&[bytes.as_slice(), b"x"].concat()).unwrap_err();
     assert_eq!(fault(trailing), Fault::TrailingBytes(1));

@@ -6,13 +6,13 @@ use starling_bus::{Bus, BusError, LogReader, OutRecord, PartitionId, ReaderEvent
 use starling_engine::coordinator::FleetView;
 use starling_protocol::{
     Codec, Timestamp,
-    fleet::{FleetBeat, FleetMember},
+    fleet::{FleetBeat, FleetMember, ModelAsk},
 };
 use std::{
     collections::BTreeMap,
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicI32, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -55,6 +55,14 @@ pub struct Fleet {
     stop: CancellationToken,
     speakers: TaskTracker,
     heard: Arc<OnceLock<Heard>>,
+    asks: Arc<Asks>,
+}
+
+/// What this process asks models. One of its speakers tells it.
+#[derive(Debug)]
+struct Asks {
+    asks: watch::Sender<Vec<ModelAsk>>,
+    has_speaker: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -91,7 +99,9 @@ impl Fleet {
         clock: Clock,
         stop: CancellationToken,
     ) -> Self {
-        Self { bus, topic, codec, options, clock, stop, speakers: TaskTracker::new(), heard: Arc::default() }
+        let asks = Arc::new(Asks { asks: watch::Sender::default(), has_speaker: AtomicBool::new(false) });
+        let (speakers, heard) = (TaskTracker::new(), Arc::default());
+        Self { bus, topic, codec, options, clock, stop, speakers, heard, asks }
     }
 
     /// What dispatch needs to know; changes only when that changes. Must be called within a tokio runtime.
@@ -105,6 +115,23 @@ impl Fleet {
     #[must_use]
     pub fn beats(&self) -> watch::Receiver<Arc<Vec<FleetBeat>>> {
         self.heard().beats.clone()
+    }
+
+    /// From the next beat on, this is what the process asks models. Told by one of its members.
+    pub fn asks(&self, asks: Vec<ModelAsk>) {
+        self.asks.asks.send_replace(asks);
+    }
+
+    /// Time between two beats.
+    #[must_use]
+    pub fn interval(&self) -> Duration {
+        self.options.interval
+    }
+
+    /// Ends when the process stops.
+    #[must_use]
+    pub fn stopped(&self) -> CancellationToken {
+        self.stop.clone()
     }
 
     fn heard(&self) -> &Heard {
@@ -146,6 +173,7 @@ impl Fleet {
             at: self.clock.now(),
             leaving: false,
             room: -1,
+            asks: Vec::new(),
         };
         self.speakers.spawn(self.clone().speak(beat, said.clone()));
         Announcer { said }
@@ -159,6 +187,7 @@ impl Fleet {
     }
 
     async fn speak(self, mut beat: FleetBeat, said: Arc<Said>) {
+        let speaks_for_all = !self.asks.has_speaker.swap(true, Ordering::Relaxed);
         let mut ticks = interval(self.options.interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -172,6 +201,9 @@ impl Fleet {
             beat.active = said.active.load(Ordering::Relaxed);
             beat.busy = i32::try_from(said.busy.load(Ordering::Relaxed)).unwrap_or(i32::MAX);
             beat.room = said.room.load(Ordering::Relaxed);
+            if speaks_for_all {
+                beat.asks.clone_from(&self.asks.asks.borrow());
+            }
             beat.at = self.clock.now();
             match self.codec.encode(&beat) {
                 Ok(value) => self.say(&beat, value.into()).await,

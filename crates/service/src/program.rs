@@ -1,6 +1,11 @@
 //! The `main` of a service.
 
-use crate::{model::AskedModel, model_from, rate::RateCollector, traced};
+use crate::{
+    model::AskedModel,
+    model_from,
+    rate::{RateCollector, share_with_fleet},
+    traced,
+};
 use starling_agents::AgentCatalogue;
 use starling_llm::Model;
 use starling_runtime::{
@@ -19,7 +24,7 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Makes the model and reads the agents that the node's settings name.
+    /// Makes the model and reads the agents that the node's settings name. Must be called within a tokio runtime.
     ///
     /// # Errors
     /// Everything that is wrong with either.
@@ -29,6 +34,9 @@ impl Parts {
         match (model, catalogue) {
             (Ok(AskedModel { model, limiter }), Ok(catalogue)) => {
                 if let Some(limiter) = limiter {
+                    let (fleet, process) = (node.fleet.clone(), node.process.clone());
+                    let endpoint = model.info().endpoint;
+                    tokio::spawn(share_with_fleet(limiter.clone(), fleet, process, endpoint));
                     let rates = Box::new(RateCollector(limiter));
                     node.metrics.with_registry(|registry| registry.register_collector(rates));
                 }

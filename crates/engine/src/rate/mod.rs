@@ -9,11 +9,16 @@
 //!
 //! Requests are spaced by the generic cell rate algorithm (ITU-T I.371): they are let through one by one, never a second's
 //! worth at once.
+//!
+//! Where several processes ask the same endpoint, both bounds are those of all of them together, and each process takes its
+//! [`share`]; see [`RateGovernor::take_share`].
 
 mod accepted;
+mod share;
 mod tokens;
 
 use accepted::Accepted;
+pub use share::share;
 use std::time::Duration;
 pub use tokens::TokenBudget;
 
@@ -25,6 +30,8 @@ const MARGIN: f64 = 0.98;
 const LEFT: f64 = 0.5;
 /// Share of the rate that has to be used before it is worth asking for more.
 const IN_USE: f64 = 0.8;
+/// Fewer replies than that say nothing about a share of refusals.
+const FEWEST_REPLIES: f64 = 20.0;
 /// How long a step has to go well before the next one.
 const STEP: Duration = Duration::from_secs(1);
 
@@ -108,6 +115,8 @@ pub struct RateGovernor {
     limits: RateLimits,
     outer: f64,
     inner: Option<Inner>,
+    /// The part of the rate that is this process's own.
+    share: f64,
     generation: u64,
     /// Replies in the window, and refusals among them.
     replies: u32,
@@ -135,6 +144,7 @@ impl RateGovernor {
             outer: limits.start.clamp(limits.min, limits.max),
             limits,
             inner: None,
+            share: 1.0,
             generation: 0,
             replies: 0,
             refused: 0,
@@ -147,7 +157,32 @@ impl RateGovernor {
     /// Requests a second that are let through now.
     #[must_use]
     pub fn rate(&self) -> f64 {
+        (self.common_rate() * self.share).max(LOWEST)
+    }
+
+    /// Requests a second that all processes together may send, as far as this one knows.
+    #[must_use]
+    pub fn common_rate(&self) -> f64 {
         self.inner.map_or(self.outer, |inner| inner.rate.min(self.outer))
+    }
+
+    /// What refusals have led to, in requests a second of all processes together; `None` if none was refused yet.
+    #[must_use]
+    pub fn found(&self) -> Option<f64> {
+        self.inner.map(|inner| inner.rate)
+    }
+
+    /// From now on this process sends that part of what all together may send, above 0 and up to 1.
+    pub fn take_share(&mut self, share: f64) {
+        self.share = share.clamp(f64::MIN_POSITIVE, 1.0);
+    }
+
+    /// Others were refused, and now send `rate` requests a second, all together. Who has found out for itself knows better.
+    pub fn heard(&mut self, now: Duration, rate: f64) {
+        if self.inner.is_none() && rate > 0.0 && rate < self.outer {
+            self.inner = Some(Inner { rate, since: now, step: self.limits.probe, passed: 0, accepted: 0 });
+            self.generation += 1;
+        }
     }
 
     /// Leave to send a request now.
@@ -202,15 +237,18 @@ impl RateGovernor {
             }
         }
         self.replies += 1;
-        if self.replies >= self.limits.window {
+        // The window is one of all processes.
+        let window = f64::from(self.limits.window);
+        if f64::from(self.replies) >= (window * self.share).max(FEWEST_REPLIES.min(window)) {
             self.move_outer();
         }
     }
 
     /// The rate falls to what was accepted just now.
     fn fall(&mut self, now: Duration) {
-        let present = self.rate();
-        let rate = self.accepted.rate(now).map_or(present * LEFT, |rate| (rate * MARGIN).min(present));
+        let present = self.common_rate();
+        let rate =
+            self.accepted.rate(now).map_or(present * LEFT, |rate| (rate * MARGIN / self.share).min(present));
         let rate = rate.max(LOWEST);
         self.inner = Some(Inner { rate, since: now, step: self.limits.probe, passed: 0, accepted: 0 });
         self.generation += 1;
@@ -225,7 +263,7 @@ impl RateGovernor {
         if held < hold {
             return;
         }
-        let in_use = IN_USE * inner.rate;
+        let in_use = IN_USE * inner.rate * self.share;
         if (inner.passed as f64) < in_use * held.as_secs_f64() {
             // There was no want of more.
             *inner = Inner { since: now, passed: 0, accepted: 0, ..*inner };

@@ -12,6 +12,8 @@ pub struct TokenBudget {
     limit: Option<f64>,
     /// Whether that is the user's own word, which an endpoint does not change.
     fixed: bool,
+    /// The part of it that is this process's own.
+    share: f64,
     level: f64,
     at: Duration,
 }
@@ -21,14 +23,25 @@ impl TokenBudget {
     #[must_use]
     pub fn new(per_minute: Option<u64>) -> Self {
         let limit = per_minute.map(|limit| limit as f64);
-        Self { limit, fixed: limit.is_some(), level: limit.unwrap_or(0.0), at: Duration::ZERO }
+        Self { limit, fixed: limit.is_some(), share: 1.0, level: limit.unwrap_or(0.0), at: Duration::ZERO }
+    }
+
+    /// From now on that part of all tokens is this process's own.
+    pub fn take_share(&mut self, now: Duration, share: f64) {
+        self.fill(now);
+        self.share = share.clamp(f64::MIN_POSITIVE, 1.0);
+        self.level = self.level.min(self.own().unwrap_or(self.level));
+    }
+
+    fn own(&self) -> Option<f64> {
+        self.limit.map(|limit| limit * self.share)
     }
 
     /// How long until so many tokens may be sent. A request that is larger than a minute's worth has to wait for a full
     /// bucket.
     #[must_use]
     pub fn wait(&mut self, now: Duration, tokens: i64) -> Duration {
-        let Some(limit) = self.limit else { return Duration::ZERO };
+        let Some(limit) = self.own() else { return Duration::ZERO };
         self.fill(now);
         let missing = (tokens.max(0) as f64).min(limit) - self.level;
         if missing <= 0.0 {
@@ -48,7 +61,7 @@ impl TokenBudget {
 
     /// A request for which `reserved` tokens were taken out has used `used`.
     pub fn correct(&mut self, now: Duration, reserved: i64, used: i64) {
-        if let Some(limit) = self.limit {
+        if let Some(limit) = self.own() {
             self.fill(now);
             self.level = (self.level + (reserved.max(0) as f64) - (used.max(0) as f64)).min(limit);
         }
@@ -59,21 +72,21 @@ impl TokenBudget {
         let said = limit.filter(|limit| *limit > 0).map(|limit| limit as f64);
         if let (false, Some(said)) = (self.fixed, said) {
             if self.limit.is_none() {
-                self.level = said;
+                self.level = said * self.share;
             }
             self.limit = Some(said);
         }
         self.fill(now);
         // Others may use the same account. What is under way may not have arrived, so it is never more than we know.
         if let (Some(remaining), Some(_)) = (remaining, self.limit) {
-            self.level = self.level.min(remaining.max(0) as f64);
+            self.level = self.level.min(remaining.max(0) as f64 * self.share);
         }
     }
 
     fn fill(&mut self, now: Duration) {
         let passed = now.saturating_sub(self.at).as_secs_f64();
         self.at = self.at.max(now);
-        if let Some(limit) = self.limit {
+        if let Some(limit) = self.own() {
             self.level = (self.level + limit * passed / MINUTE).min(limit);
         }
     }

@@ -43,6 +43,7 @@ pub(super) static FILES: &[(&str, &str)] = embedded![
     Limits,
     LoggedEffect,
     LoggedHeader,
+    ModelAsk,
     Outcome,
     OutcomeStatus,
     PendingEffects,

@@ -1,7 +1,7 @@
 //! One value of each kind of record, with every field set to something that can be told apart.
 #![allow(dead_code)] // each test file uses a part of it
 
-use starling_protocol::fleet::FleetBeat;
+use starling_protocol::fleet::{FleetBeat, ModelAsk};
 use starling_protocol::state::*;
 use starling_protocol::*;
 
@@ -254,6 +254,12 @@ pub(crate) fn fleet_beat() -> FleetBeat {
         at: Timestamp(1_767_225_600_123),
         leaving: false,
         room: -1,
+        asks: vec![ModelAsk {
+            endpoint: "http://localhost:1/v1".into(),
+            model: "m".into(),
+            demand: 12.5,
+            found: 0.0,
+        }],
     }
 }
 

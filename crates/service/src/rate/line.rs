@@ -25,6 +25,15 @@ const JITTER: f64 = 0.1;
 /// A place in the line: whose deadline comes first stands first.
 type Rank = (Instant, u64);
 
+/// What a process would send.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Demand {
+    /// Requests a second.
+    pub(super) demand: f64,
+    /// What refusals have led it to, in requests a second of all processes.
+    pub(super) found: Option<f64>,
+}
+
 /// What one model is asked by this process.
 #[derive(Debug)]
 pub(super) struct Line {
@@ -40,6 +49,9 @@ struct State {
     tokens: TokenBudget,
     waiting: BTreeMap<Rank, Arc<Notify>>,
     serial: u64,
+    /// Requests that were sent since the demand was asked for last, and when that was.
+    sent: u64,
+    since: Instant,
     /// When the last calls ended and how long they took, by what they were for.
     took: HashMap<Purpose, VecDeque<(Instant, Duration)>>,
 }
@@ -51,6 +63,8 @@ impl Line {
             tokens: TokenBudget::new(tokens_per_minute),
             waiting: BTreeMap::new(),
             serial: 0,
+            sent: 0,
+            since: Instant::now(),
             took: HashMap::new(),
         };
         Self { origin: Instant::now(), longest, state: Mutex::new(state) }
@@ -60,6 +74,33 @@ impl Line {
     pub(super) fn figures(&self) -> (f64, usize) {
         let state = self.lock();
         (state.governor.rate(), state.waiting.len())
+    }
+
+    /// What this process would ask now, if it is limited or was refused before.
+    pub(super) fn demand(&self) -> Option<Demand> {
+        let mut state = self.lock();
+        let passed = std::mem::replace(&mut state.since, Instant::now()).elapsed();
+        let sent = std::mem::take(&mut state.sent) as f64;
+        // Each of those that wait would be sent within a second.
+        let demand = sent / passed.as_secs_f64().max(0.001) + state.waiting.len() as f64;
+        let found = state.governor.found();
+        let limited = found.is_some() || !state.waiting.is_empty();
+        (limited && demand > 0.0).then_some(Demand { demand, found })
+    }
+
+    /// Takes this process's part of what all may send, where `others` ask, too.
+    pub(super) fn share_with(&self, own: f64, others: &[Demand]) {
+        let now = self.now();
+        let mut state = self.lock();
+        // A refusal of one is one for all.
+        if let Some(lowest) = others.iter().filter_map(|other| other.found).min_by(f64::total_cmp) {
+            state.governor.heard(now, lowest);
+        }
+        let demands: Vec<f64> = others.iter().map(|other| other.demand).collect();
+        let share = rate::share(state.governor.common_rate(), own, &demands);
+        state.governor.take_share(share);
+        state.tokens.take_share(now, share);
+        state.call_first();
     }
 
     pub(super) async fn admit(self: Arc<Self>, ask: Ask) -> Result<Box<dyn Leave>, NotSent> {
@@ -124,6 +165,7 @@ impl State {
         }
         let pass = self.governor.pass(now)?;
         self.tokens.take(now, tokens);
+        self.sent += 1;
         Ok(pass)
     }
 

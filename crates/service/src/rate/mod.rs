@@ -1,8 +1,10 @@
 //! How fast this process asks its models. What a rate should be is decided by `starling_engine::rate`; here calls wait
 //! for it.
 
+mod fleet;
 mod line;
 
+pub(crate) use fleet::share_with_fleet;
 use futures::{FutureExt as _, future::BoxFuture};
 use line::Line;
 use prometheus_client::{collector::Collector, encoding::DescriptorEncoder, metrics::MetricType};
@@ -40,13 +42,17 @@ impl RateLimiter {
         lines.entry(model.to_owned()).or_insert_with(made).clone()
     }
 
+    fn lines(&self) -> Vec<(String, Arc<Line>)> {
+        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.iter().map(|(model, line)| (model.clone(), line.clone())).collect()
+    }
+
     /// What each model may be asked now.
     #[must_use]
     pub fn figures(&self) -> Vec<RateFigures> {
-        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        let all = lines.iter().map(|(model, line)| {
+        let all = self.lines().into_iter().map(|(model, line)| {
             let (rate, waiting) = line.figures();
-            RateFigures { model: model.clone(), rate, waiting }
+            RateFigures { model, rate, waiting }
         });
         all.collect()
     }

@@ -1,0 +1,61 @@
+//! What processes tell each other about whom they ask, and what follows from that for each.
+
+use super::{RateLimiter, line::Demand};
+use starling_protocol::fleet::{FleetBeat, ModelAsk};
+use starling_runtime::fleet::Fleet;
+use std::{collections::BTreeMap, sync::Arc};
+use tokio::time::{MissedTickBehavior, interval};
+
+/// Tells the fleet what this process would ask at `endpoint` wherever it is limited, and takes the share that follows from
+/// what others say. A process that was never limited neither speaks nor listens: where all hear all, a hundred processes
+/// are ten thousand records a second.
+pub(crate) async fn share_with_fleet(
+    limiter: Arc<RateLimiter>,
+    fleet: Fleet,
+    process: Arc<str>,
+    endpoint: String,
+) {
+    let stopped = fleet.stopped();
+    let own = format!("{process}/");
+    let mut ticks = interval(fleet.interval());
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut heard = None;
+    loop {
+        tokio::select! {
+            biased;
+            () = stopped.cancelled() => return,
+            _ = ticks.tick() => {}
+        }
+        let demands: BTreeMap<String, Demand> = limiter
+            .lines()
+            .iter()
+            .filter_map(|(model, line)| Some((model.clone(), line.demand()?)))
+            .collect();
+        if heard.is_none() && !demands.is_empty() {
+            heard = Some(fleet.beats());
+        }
+        let Some(heard) = &heard else { continue };
+        let asks = demands.iter().map(|(model, Demand { demand, found })| ModelAsk {
+            endpoint: endpoint.clone(),
+            model: model.clone(),
+            demand: *demand,
+            found: found.unwrap_or(0.0),
+        });
+        fleet.asks(asks.collect());
+        let beats = heard.borrow().clone();
+        for (model, line) in limiter.lines() {
+            let wanted = demands.get(&model).map_or(0.0, |own| own.demand);
+            line.share_with(wanted, &others(&beats, &own, &endpoint, &model));
+        }
+    }
+}
+
+/// What the others ask a model.
+fn others(beats: &[FleetBeat], own: &str, endpoint: &str, model: &str) -> Vec<Demand> {
+    let others = beats.iter().filter(|beat| !beat.process.starts_with(own));
+    let asks =
+        others.flat_map(|beat| &beat.asks).filter(|ask| ask.endpoint == endpoint && ask.model == model);
+    let sane = asks.filter(|ask| ask.demand.is_finite() && ask.found.is_finite());
+    sane.map(|ask| Demand { demand: ask.demand, found: Some(ask.found).filter(|found| *found > 0.0) })
+        .collect()
+}
