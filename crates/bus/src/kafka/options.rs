@@ -87,6 +87,13 @@ impl KafkaOptions {
         self.client(&[], &[("allow.auto.create.topics", "false".into())])
     }
 
+    /// For a producer whose records share no batch.
+    pub(super) fn lone_producer(&self) -> ClientConfig {
+        let mut config = self.producer();
+        config.set("batch.num.messages", "1");
+        config
+    }
+
     pub(super) fn producer(&self) -> ClientConfig {
         let tuning = [
             ("linger.ms", format!("{}", self.linger.as_secs_f64() * 1000.0)),

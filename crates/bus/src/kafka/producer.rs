@@ -1,10 +1,15 @@
 //! Sending.
 
-use super::{KafkaOptions, access::Access, context, errors::send_error};
+use super::{
+    KafkaOptions,
+    access::Access,
+    context,
+    errors::{code_of, send_error},
+};
 use crate::{BusError, Delivered, DeliveryFuture, OutRecord, SendError};
-use futures::FutureExt;
+use futures::{FutureExt, future::BoxFuture};
 use rdkafka::{
-    ClientContext, Message,
+    ClientConfig, ClientContext, Message,
     config::{FromClientConfigAndContext, RDKafkaLogLevel},
     error::{KafkaError, RDKafkaErrorCode},
     message::{Header, OwnedHeaders},
@@ -14,7 +19,7 @@ use std::{
     future::ready,
     hash::{DefaultHasher, Hash as _, Hasher as _},
     sync::{
-        Arc, PoisonError, RwLock,
+        Arc, Mutex, PoisonError, RwLock,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread,
@@ -25,7 +30,8 @@ use tokio::{
     time::timeout,
 };
 
-type Answer = oneshot::Sender<Result<Delivered, SendError>>;
+type Sent = Result<Delivered, Failure>;
+type Answer = oneshot::Sender<Sent>;
 type Client = ThreadedProducer<Deliveries>;
 
 /// Several idempotent producers side by side. librdkafka puts only one partition into a request, and an
@@ -35,12 +41,43 @@ pub(super) struct Sender {
     lines: Vec<Line>,
     /// For the topics that wait behind no others.
     urgent: Option<(Vec<String>, Line)>,
+    lone: Arc<Lone>,
     outstanding: Arc<Outstanding>,
+}
+
+/// A record was not delivered.
+struct Failure {
+    error: SendError,
+    /// It may have been refused only because others of its batch were.
+    in_company: bool,
+}
+
+/// A producer that puts each record into a batch of its own; made when it is needed first. A broker refuses a whole batch
+/// for one record that is too large or invalid, and one that has become larger than its topic allows.
+struct Lone {
+    options: KafkaOptions,
+    line: Mutex<Option<Arc<Line>>>,
+    outstanding: Arc<Outstanding>,
+}
+
+impl Lone {
+    /// `None` if there can be none.
+    fn line(&self) -> Option<Arc<Line>> {
+        let mut slot = self.line.lock().unwrap_or_else(PoisonError::into_inner);
+        if slot.is_none() {
+            match Line::new(self.options.clone(), KafkaOptions::lone_producer, self.outstanding.clone()) {
+                Ok(line) => *slot = Some(Arc::new(line)),
+                Err(error) => tracing::error!(%error, "no producer for single records could be made"),
+            }
+        }
+        slot.clone()
+    }
 }
 
 /// An idempotent producer that survives fatal errors of its client by making another one.
 struct Line {
     options: KafkaOptions,
+    config: fn(&KafkaOptions) -> ClientConfig,
     access: Access,
     client: RwLock<Arc<Live>>,
     outstanding: Arc<Outstanding>,
@@ -70,25 +107,40 @@ impl Outstanding {
 impl Sender {
     pub(super) fn new(options: &KafkaOptions) -> Result<Self, BusError> {
         let outstanding = Arc::new(Outstanding::default());
-        let line = |_| Line::new(options.clone(), outstanding.clone());
+        let line = |_| Line::new(options.clone(), KafkaOptions::producer, outstanding.clone());
         let lines = (0..options.producers.max(1)).map(line).collect::<Result<Vec<_>, _>>()?;
         let urgent = match options.urgent_topics.as_slice() {
             [] => None,
             topics => Some((topics.to_vec(), line(0)?)),
         };
-        Ok(Self { lines, urgent, outstanding })
+        let lone =
+            Lone { options: options.clone(), line: Mutex::default(), outstanding: outstanding.clone() };
+        Ok(Self { lines, urgent, lone: Arc::new(lone), outstanding })
     }
 
     pub(super) fn send(&self, record: OutRecord) -> DeliveryFuture {
         if let Some((topics, line)) = &self.urgent
             && topics.iter().any(|topic| **topic == *record.to.topic)
         {
-            return line.send(record);
+            // A decision is never larger than its topic allows, and nothing may overtake it.
+            return line.send(record).map(|sent| sent.map_err(|failure| failure.error)).boxed();
         }
         let mut hasher = DefaultHasher::new();
         record.to.hash(&mut hasher);
         let line = usize::try_from(hasher.finish() % self.lines.len() as u64).unwrap_or(0);
-        self.lines[line].send(record)
+        let (again, lone) = (record.clone(), self.lone.clone());
+        let sent = self.lines[line].send(record);
+        async move {
+            let failure = match sent.await {
+                Ok(delivered) => return Ok(delivered),
+                Err(failure) => failure,
+            };
+            match lone.line().filter(|_| failure.in_company) {
+                Some(line) => line.send(again).await.map_err(|failure| failure.error),
+                None => Err(failure.error),
+            }
+        }
+        .boxed()
     }
 
     pub(super) async fn flush(&self, within: Duration) {
@@ -108,12 +160,16 @@ impl Sender {
 }
 
 impl Line {
-    fn new(options: KafkaOptions, outstanding: Arc<Outstanding>) -> Result<Self, BusError> {
-        let client = RwLock::new(Arc::new(Live::new(&options, &outstanding)?));
-        Ok(Self { access: Access::of(&options), options, client, outstanding })
+    fn new(
+        options: KafkaOptions,
+        config: fn(&KafkaOptions) -> ClientConfig,
+        outstanding: Arc<Outstanding>,
+    ) -> Result<Self, BusError> {
+        let client = RwLock::new(Arc::new(Live::new(&options, config, &outstanding)?));
+        Ok(Self { access: Access::of(&options), options, config, client, outstanding })
     }
 
-    fn send(&self, record: OutRecord) -> DeliveryFuture {
+    fn send(&self, record: OutRecord) -> BoxFuture<'static, Sent> {
         let live = self.live();
         let (answer, answered) = oneshot::channel();
         let mut headers = OwnedHeaders::new_with_capacity(record.headers.len());
@@ -133,20 +189,25 @@ impl Line {
                 answered
                     .map(move |result| {
                         let gone = "the client ended before the answer came".to_owned();
-                        result
-                            .unwrap_or_else(|_| Err(SendError::Unknown { to: to.to_string(), reason: gone }))
+                        result.unwrap_or_else(|_| {
+                            let error = SendError::Unknown { to: to.to_string(), reason: gone };
+                            Err(Failure { error, in_company: false })
+                        })
                     })
                     .boxed()
             }
             Err((error, _)) => {
                 live.under_way.fetch_sub(1, Ordering::AcqRel);
                 self.outstanding.one_less();
-                if is_fatal(&error) {
+                let to = record.to.to_string();
+                let error = if is_fatal(&error) {
                     live.broken.store(true, Ordering::Release);
                     let reason = "the producer had failed; the next record gets a new one".to_owned();
-                    return ready(Err(SendError::NotSent { to: record.to.to_string(), reason })).boxed();
-                }
-                ready(Err(send_error(&self.access, record.to.to_string(), &error))).boxed()
+                    SendError::NotSent { to, reason }
+                } else {
+                    send_error(&self.access, to, &error)
+                };
+                ready(Err(Failure { error, in_company: false })).boxed()
             }
         }
     }
@@ -159,7 +220,7 @@ impl Line {
         }
         let mut slot = self.client.write().unwrap_or_else(PoisonError::into_inner);
         if slot.broken.load(Ordering::Acquire) {
-            match Live::new(&self.options, &self.outstanding) {
+            match Live::new(&self.options, self.config, &self.outstanding) {
                 Ok(fresh) => {
                     *slot = Arc::new(fresh);
                 }
@@ -171,7 +232,11 @@ impl Line {
 }
 
 impl Live {
-    fn new(options: &KafkaOptions, outstanding: &Arc<Outstanding>) -> Result<Self, BusError> {
+    fn new(
+        options: &KafkaOptions,
+        config: fn(&KafkaOptions) -> ClientConfig,
+        outstanding: &Arc<Outstanding>,
+    ) -> Result<Self, BusError> {
         let (broken, under_way) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let access = Access::of(options);
         let context = Deliveries {
@@ -180,7 +245,7 @@ impl Live {
             under_way: under_way.clone(),
             outstanding: outstanding.clone(),
         };
-        let client = Client::from_config_and_context(&options.producer(), context)
+        let client = Client::from_config_and_context(&config(options), context)
             .map_err(|error| super::errors::bus_error(&options.brokers, &error))?;
         Ok(Self { client, broken, under_way })
     }
@@ -219,7 +284,9 @@ impl ProducerContext for Deliveries {
                 if is_fatal(error) {
                     self.broken.store(true, Ordering::Release);
                 }
-                Err(send_error(&self.access, format!("{}[{}]", message.topic(), message.partition()), error))
+                let to = format!("{}[{}]", message.topic(), message.partition());
+                let in_company = code_of(error).is_some_and(is_of_batch);
+                Err(Failure { error: send_error(&self.access, to, error), in_company })
             }
         };
         self.under_way.fetch_sub(1, Ordering::AcqRel);
@@ -237,6 +304,18 @@ impl Drop for Live {
         let client = self.client.clone();
         thread::spawn(move || drop(client)); // waits for its thread, which this one may not
     }
+}
+
+/// Whether a broker refuses all of a batch with this for the sake of one record in it, or of its size.
+fn is_of_batch(code: RDKafkaErrorCode) -> bool {
+    use RDKafkaErrorCode as Code;
+    matches!(
+        code,
+        Code::MessageSizeTooLarge
+            | Code::InvalidMessageSize
+            | Code::InvalidRecord
+            | Code::MessageBatchTooLarge
+    )
 }
 
 fn is_fatal(error: &KafkaError) -> bool {

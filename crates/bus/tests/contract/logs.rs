@@ -6,7 +6,10 @@ use futures::future::join_all;
 use starling_bus::{
     BusError, OutRecord, PartitionId, ReadError, ReaderEvent, SendError, StartAt, Watermarks,
 };
-use std::time::Duration;
+use std::{
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    time::Duration,
+};
 use tokio::time::timeout;
 
 pub(crate) async fn order_and_content_are_kept(world: World) {
@@ -47,6 +50,29 @@ pub(crate) async fn a_record_too_large_is_refused_and_the_next_is_taken(world: W
     let fits = world.bus.send(record(&at, vec![0; MAX_RECORD - 4096])).await;
     assert_eq!(fits.unwrap().offset, Some(0));
     assert_eq!(world.bus.send(record(&at, "next")).await.unwrap().offset, Some(1));
+}
+
+/// A broker takes or refuses all that comes in one batch: what fits is taken though one of them does not, and though all
+/// of them together do not.
+pub(crate) async fn no_record_is_refused_for_the_sake_of_another(world: World) {
+    let topic = world.topic_for("batch", 1, 20_000).await;
+    let at = PartitionId::new(topic, 0);
+    // Nothing that can be compressed: the broker measures what arrives.
+    let noise = |seed: u64, bytes: usize| -> Vec<u8> {
+        let words = (0..bytes as u64 / 8).map(|word| {
+            let mut hasher = DefaultHasher::new();
+            (seed, word).hash(&mut hasher);
+            hasher.finish()
+        });
+        words.flat_map(u64::to_le_bytes).collect()
+    };
+    let sizes = [1_000; 30].into_iter().chain([50_000]).chain([1_000; 30]);
+    let sends = sizes.enumerate().map(|(n, bytes)| world.bus.send(record(&at, noise(n as u64, bytes))));
+    let results = join_all(sends).await;
+    let refused: Vec<usize> = (0..results.len()).filter(|n| results[*n].is_err()).collect();
+    assert_eq!(refused, [30], "{:?}", results[refused[0]]);
+    assert!(matches!(results[30], Err(SendError::Refused { .. })), "{:?}", results[30]);
+    assert_eq!(world.bus.watermarks(&at).await.unwrap(), Watermarks { low: 0, high: 60 });
 }
 
 pub(crate) async fn a_full_queue_does_not_take_more(world: World) {

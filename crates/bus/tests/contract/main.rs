@@ -97,6 +97,13 @@ mod kafka_consumer_protocol {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_record_is_refused_for_the_sake_of_another() {
+    if let Some(world) = World::kafka() {
+        logs::no_record_is_refused_for_the_sake_of_another(world).await;
+    }
+}
+
 #[tokio::test]
 async fn an_unreachable_broker_is_named_soon() {
     world::unreachable().await;

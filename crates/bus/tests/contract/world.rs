@@ -60,8 +60,13 @@ impl World {
 
     /// Makes a topic on both buses.
     pub(crate) async fn topic(&self, name: &str, partitions: i32) -> Arc<str> {
+        self.topic_for(name, partitions, 2 * MAX_RECORD).await
+    }
+
+    /// Makes a topic that takes so many bytes at once.
+    pub(crate) async fn topic_for(&self, name: &str, partitions: i32, bytes: usize) -> Arc<str> {
         let name = format!("test.{}.{name}", self.name);
-        let settings = BTreeMap::from([("max.message.bytes".to_owned(), (2 * MAX_RECORD).to_string())]);
+        let settings = BTreeMap::from([("max.message.bytes".to_owned(), bytes.to_string())]);
         let spec = TopicSpec { name: name.clone(), partitions, replication: 1, settings };
         self.bus.create_topics(std::slice::from_ref(&spec)).await.unwrap();
         self.tight.create_topics(&[spec]).await.unwrap();
