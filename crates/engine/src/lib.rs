@@ -1,6 +1,7 @@
 //! Every decision of Starling, as plain functions and state machines: no async, no clock, no randomness,
 //! no I/O. Time and random numbers are parameters.
 
+pub mod breaker;
 pub mod coordinator;
 pub mod dead_letters;
 pub mod intake;

@@ -17,6 +17,8 @@ pub struct Ask {
     pub tokens: i64,
     /// When the reply must be complete.
     pub deadline: Instant,
+    /// How often it has failed already.
+    pub failed: u32,
 }
 
 /// Gives leave to send requests.
@@ -33,6 +35,9 @@ pub trait Leave: Send + Sync {
     /// The endpoint has answered, or it is known that it will not. Only the first call counts.
     fn answered(&mut self, answer: Answer, hints: Hints);
 
+    /// Whether the endpoint as a whole fails, so that a failure says nothing about the request.
+    fn is_excused(&self) -> bool;
+
     /// The reply is complete and took so many tokens, sent and received.
     fn used(&mut self, tokens: i64);
 }
@@ -44,7 +49,9 @@ pub enum Answer {
     Accepted,
     /// There are too many of them (429).
     Refused,
-    /// It did not get far enough to be refused.
+    /// The endpoint failed, or did not answer in time.
+    Failed,
+    /// Nobody waited for the answer, or it says nothing.
     Unknown,
 }
 

@@ -40,7 +40,7 @@ pub fn model_from(settings: &ModelSettings) -> Result<AskedModel, OptionsError> 
         max_idle_connections: settings.max_in_flight,
         ..defaults
     };
-    let limiter = RateLimiter::new(&settings.rate, settings.max_in_flight);
+    let limiter = RateLimiter::new(&settings.rate, settings.breaker, settings.max_in_flight);
     Ok(AskedModel {
         model: Arc::new(OpenAiModel::limited_by(limiter.clone(), options)?),
         limiter: Some(limiter),

@@ -2,7 +2,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use futures::{FutureExt as _, future::join_all};
-use starling_engine::rate::RateLimits;
+use starling_engine::{
+    breaker::{BreakerLimits, BreakerState},
+    rate::RateLimits,
+};
 use starling_llm::{
     Answer, Ask, ChatRequest, Format, Hints, Leave, Limiter as _, Message, Model as _, ModelErrorKind,
     NotSent, OpenAiModel, OpenAiOptions, Purpose, Quota, Speaker,
@@ -20,12 +23,12 @@ const SECOND: Duration = Duration::from_secs(1);
 
 fn limiter(start: f64, longest: usize) -> Arc<RateLimiter> {
     let limits = RateLimits { start, min: 0.1, burst: Duration::ZERO, ..RateLimits::default() };
-    RateLimiter::new(&RateSettings { limits, tokens_per_minute: None }, longest)
+    RateLimiter::new(&RateSettings { limits, tokens_per_minute: None }, BreakerLimits::default(), longest)
 }
 
 fn ask(within: Duration) -> Ask {
     let deadline = Instant::now() + within;
-    Ask { model: "m".into(), purpose: Purpose::Work, tokens: 10, deadline }
+    Ask { model: "m".into(), purpose: Purpose::Work, tokens: 10, deadline, failed: 0 }
 }
 
 async fn admit(limiter: &RateLimiter, within: Duration) -> Box<dyn Leave> {
@@ -129,7 +132,7 @@ fn request(number: usize, max_tokens: u32, within: Duration) -> ChatRequest {
 }
 
 fn model(server: &MockServer, rate: RateSettings) -> OpenAiModel {
-    let limiter = RateLimiter::new(&rate, 1000);
+    let limiter = RateLimiter::new(&rate, BreakerLimits::default(), 1000);
     OpenAiModel::limited_by(limiter, OpenAiOptions::new(server.base_url(), "m")).unwrap()
 }
 
@@ -184,4 +187,91 @@ async fn who_is_refused_to_the_end_is_told_so() {
     let error = model(&server, as_set()).chat(request(0, 10, 2 * SECOND)).await.unwrap_err();
     assert_eq!(error.kind, ModelErrorKind::RateLimited, "{error}");
     assert!(began.elapsed() < 3 * SECOND, "the wait that was asked for is longer than there is time");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_endpoint_that_fails_is_left_alone_and_calls_wait() {
+    let limiter = limiter(1000.0, 100);
+    for _ in 0..10 {
+        admit(&limiter, 60 * SECOND).await.answered(Answer::Failed, Hints::default());
+    }
+    assert_eq!(limiter.breaker(), BreakerState::Open);
+    let began = Instant::now();
+    let waiting = [0, 1, 2].map(|_| {
+        let limiter = limiter.clone();
+        tokio::spawn(async move {
+            let leave = admit(&limiter, 120 * SECOND).await;
+            (leave, Instant::now())
+        })
+    });
+    let others: Vec<_> = waiting.into_iter().collect();
+    // One of them tries it; the others wait for what it meets.
+    sleep(20 * SECOND).await;
+    let (tried, still_waiting): (Vec<_>, Vec<_>) = others.into_iter().partition(|call| call.is_finished());
+    assert_eq!((tried.len(), limiter.figures()[0].waiting), (1, 2));
+    for call in tried {
+        let (mut leave, at) = call.await.unwrap();
+        assert!((15 * SECOND..17 * SECOND).contains(&(at - began)), "{:?}", at - began);
+        leave.answered(Answer::Accepted, Hints::default());
+    }
+    for call in still_waiting {
+        let (_leave, at) = call.await.unwrap();
+        assert!((at - began) < 21 * SECOND, "as soon as it is known that the endpoint answers");
+    }
+    assert_eq!(limiter.breaker(), BreakerState::Closed);
+}
+
+#[tokio::test]
+async fn an_outage_of_an_endpoint_costs_time_and_no_call() {
+    // The first 25 requests fail, 10 of which open the circuit.
+    let failing = Arc::new(std::sync::atomic::AtomicU32::new(25));
+    let script = failing.clone();
+    let options = MockOptions::new(Arc::new(move |_| {
+        use std::sync::atomic::Ordering::SeqCst;
+        let fails = script.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok();
+        if fails { MockAction::error(503, "down") } else { MockAction::reply("fine") }
+    }));
+    let server = MockServer::start(options).unwrap();
+    let breaker = BreakerLimits { failures: 10, open: SECOND / 5, probes: 1 };
+    let limiter = RateLimiter::new(&as_set(), breaker, 1000);
+    let mut options = OpenAiOptions::new(server.base_url(), "m");
+    options.backoff = starling_llm::Backoff { base: SECOND / 100, cap: SECOND / 50 };
+    let model = OpenAiModel::limited_by(limiter.clone(), options).unwrap();
+    let replies = join_all((0..50).map(|number| model.chat(request(number, 10, 60 * SECOND)))).await;
+    assert!(replies.iter().all(Result::is_ok), "{replies:?}");
+    assert_eq!(limiter.breaker(), BreakerState::Closed);
+    assert_eq!(server.stats().calls, 75, "50 answers and 25 failures");
+}
+
+#[tokio::test]
+async fn questions_that_make_an_endpoint_fail_do_not_keep_it_closed_for_others() {
+    let options = MockOptions::new(Arc::new(|call| {
+        let number: usize = call.prompt.rsplit(' ').next().unwrap().parse().unwrap();
+        if number < 12 { MockAction::error(500, "it crashed") } else { MockAction::reply("fine") }
+    }));
+    let server = MockServer::start(options).unwrap();
+    let limiter =
+        RateLimiter::new(&as_set(), BreakerLimits { open: SECOND / 5, ..BreakerLimits::default() }, 1000);
+    let mut options = OpenAiOptions::new(server.base_url(), "m");
+    options.backoff = starling_llm::Backoff { base: SECOND / 100, cap: SECOND / 50 };
+    let model = OpenAiModel::limited_by(limiter.clone(), options).unwrap();
+    let ask = |number: usize, within: Duration| {
+        let model = model.clone();
+        tokio::spawn(async move { model.chat(request(number, 10, within)).await })
+    };
+    let poison: Vec<_> = (0..12).map(|number| ask(number, 20 * SECOND)).collect();
+    while limiter.breaker() == BreakerState::Closed {
+        sleep(SECOND / 100).await; // it has no event outside
+    }
+    let began = Instant::now();
+    let others: Vec<_> = (12..40).map(|number| ask(number, 60 * SECOND)).collect();
+    for other in others {
+        assert!(other.await.unwrap().is_ok());
+    }
+    // Their deadlines are later; still one of them tries the endpoint next.
+    assert!(began.elapsed() < 10 * SECOND, "{:?}", began.elapsed());
+    for question in poison {
+        let error = question.await.unwrap().unwrap_err();
+        assert!(matches!(error.kind, ModelErrorKind::Server | ModelErrorKind::Deadline), "{error}");
+    }
 }

@@ -29,6 +29,8 @@ pub(super) struct Call {
     attempt: u32,
     /// Those of them that were refused, if somebody sees to it that there are not too many.
     refused: u32,
+    /// Those that failed because the endpoint as a whole did.
+    excused: u32,
     /// A stale connection was met; the next one is an ordinary failure.
     renewed: bool,
     ledger: Ledger,
@@ -66,6 +68,7 @@ impl Call {
             streams,
             attempt: 0,
             refused: 0,
+            excused: 0,
             renewed: false,
             permit: None,
         };
@@ -106,9 +109,10 @@ impl Call {
                 }
                 Err(spoiled) => {
                     spoiled.usage.into_iter().for_each(|usage| leave.used(usage));
+                    let excused = leave.failed(&spoiled.fault);
                     drop(leave);
                     self.spend(spoiled.model, spoiled.usage.unwrap_or_default());
-                    self.recover(spoiled.fault).await?;
+                    self.recover(spoiled.fault, excused).await?;
                 }
             }
         }
@@ -152,6 +156,7 @@ impl Call {
             purpose: self.request.purpose,
             tokens: self.estimate(0).prompt_tokens.saturating_add(reply),
             deadline: self.request.deadline,
+            failed: self.attempt + self.excused,
         };
         match limiter.admit(ask).await {
             Ok(leave) => Ok(Admitted(Some(leave))),
@@ -209,7 +214,7 @@ impl Call {
     }
 
     /// After a failed attempt: returns once the next one may begin, or gives up with the error.
-    pub(super) async fn recover(&mut self, fault: Fault) -> Result<(), ModelError> {
+    pub(super) async fn recover(&mut self, fault: Fault, excused: bool) -> Result<(), ModelError> {
         if let Some(refusal) = &fault.refusal
             && let Some(simpler) = self.dialect.simpler(
                 refusal,
@@ -230,11 +235,16 @@ impl Call {
             self.renewed = true;
             return Ok(());
         }
-        // Who is refused waits for as long as it takes, since somebody sees to it that not too many come back.
-        let patient = fault.kind == ModelErrorKind::RateLimited && self.endpoint.limiter.is_some();
-        let count = if patient { &mut self.refused } else { &mut self.attempt };
+        // Who is refused, or met an endpoint that fails for all, waits for as long as it takes: somebody sees to it that
+        // not too many come back.
+        let refused = fault.kind == ModelErrorKind::RateLimited && self.endpoint.limiter.is_some();
+        let (count, most) = match () {
+            () if refused => (&mut self.refused, None),
+            () if excused => (&mut self.excused, None),
+            () => (&mut self.attempt, Some(self.endpoint.options.max_attempts)),
+        };
         *count += 1;
-        let (attempt, most) = (*count, (!patient).then_some(self.endpoint.options.max_attempts));
+        let attempt = *count;
         let remaining = self.request.deadline.saturating_duration_since(Instant::now());
         let wait = if fault.retry {
             wait_before_next(
@@ -341,6 +351,12 @@ impl Admitted {
         if let Some(leave) = &mut self.0 {
             leave.answered(answer, hints);
         }
+    }
+
+    /// How the attempt failed, if the endpoint has not answered. Says whether that was not the question's fault.
+    pub(super) fn failed(&mut self, fault: &Fault) -> bool {
+        self.answered(fault.answer(), Hints::default());
+        self.0.as_ref().is_some_and(|leave| leave.is_excused())
     }
 
     /// What the reply took, once it is known.

@@ -35,14 +35,13 @@ impl Fault {
         }
     }
 
-    /// What it says about how many requests the server takes.
+    /// What it says about the server.
     pub(super) fn answer(&self) -> Answer {
         match self.kind {
             // Where the quota is used up, fewer requests make nothing better.
             ModelErrorKind::RateLimited if self.retry => Answer::Refused,
-            ModelErrorKind::RateLimited | ModelErrorKind::Server | ModelErrorKind::Unreachable => {
-                Answer::Unknown
-            }
+            ModelErrorKind::RateLimited | ModelErrorKind::Deadline => Answer::Unknown,
+            ModelErrorKind::Server | ModelErrorKind::Unreachable => Answer::Failed,
             _ => Answer::Accepted,
         }
     }

@@ -22,19 +22,21 @@ const BODY_END_GRACE: Duration = Duration::from_millis(20);
 /// Asks until the first text has come, and gives the rest as a stream.
 pub(super) async fn open(mut call: Call) -> Result<TextStream, ModelError> {
     loop {
-        let leave = call.admit().await?;
+        let mut leave = call.admit().await?;
         call.count_call();
         let limit = call.attempt_limit();
         let first_limit = call.first_text_limit(limit);
-        match first_text(&call, leave, limit, first_limit).await {
+        match first_text(&call, &mut leave, limit, first_limit).await {
             Ok((attempt, first)) => {
-                return Ok(Running { call, attempt, next: Some(first), over: false }.into_stream());
+                return Ok(Running { call, leave, attempt, next: Some(first), over: false }.into_stream());
             }
             Err((fault, attempt)) => {
-                if let Some(mut attempt) = attempt {
-                    note(&mut call, &mut attempt);
+                if let Some(attempt) = attempt {
+                    note(&mut call, &mut leave, &attempt.assembly);
                 }
-                call.recover(fault).await?;
+                let excused = leave.failed(&fault);
+                drop(leave);
+                call.recover(fault, excused).await?;
             }
         }
     }
@@ -42,7 +44,7 @@ pub(super) async fn open(mut call: Call) -> Result<TextStream, ModelError> {
 
 async fn first_text(
     call: &Call,
-    leave: Admitted,
+    leave: &mut Admitted,
     limit: Instant,
     first_limit: Instant,
 ) -> Result<(Attempt, String), (Fault, Option<Attempt>)> {
@@ -58,20 +60,18 @@ async fn first_text(
 }
 
 /// Adds what a stream took to the account of the call.
-fn note(call: &mut Call, attempt: &mut Attempt) {
-    let assembly = &attempt.assembly;
+fn note(call: &mut Call, leave: &mut Admitted, assembly: &Assembly) {
     let usage = match assembly.usage {
         Some(usage) => usage,
         None if assembly.raw_chars > 0 => call.estimate(assembly.raw_chars),
         None => return,
     };
-    attempt.leave.used(usage);
+    leave.used(usage);
     call.spend(assembly.model.clone(), usage);
 }
 
 /// One attempt whose reply is coming in.
 struct Attempt {
-    leave: Admitted,
     response: Option<Response>,
     decoder: SseDecoder,
     assembly: Assembly,
@@ -81,12 +81,11 @@ struct Attempt {
 }
 
 impl Attempt {
-    async fn start(call: &Call, mut leave: Admitted, limit: Instant) -> Result<Attempt, Fault> {
-        let response = call.send(&mut leave).await?;
+    async fn start(call: &Call, leave: &mut Admitted, limit: Instant) -> Result<Attempt, Fault> {
+        let response = call.send(leave).await?;
         let most = call.endpoint.options.max_response_bytes;
         let opener = reply::opener(&call.request.format);
         let mut attempt = Attempt {
-            leave,
             response: None,
             decoder: SseDecoder::new(most),
             assembly: Assembly::new(opener),
@@ -188,6 +187,7 @@ impl Attempt {
 /// A stream that has begun to give text.
 struct Running {
     call: Call,
+    leave: Admitted,
     attempt: Attempt,
     next: Option<String>,
     over: bool,
@@ -214,7 +214,7 @@ impl Running {
             return Some(Ok(StreamEvent::Text(text)));
         }
         self.over = true;
-        note(&mut self.call, &mut self.attempt);
+        note(&mut self.call, &mut self.leave, &self.attempt.assembly);
         // Closes the connection of a stream that failed; the reader may keep the stream for long.
         self.attempt.response = None;
         self.call.release();

@@ -2,7 +2,7 @@
 
 use super::reader::Reader;
 use secrecy::SecretString;
-use starling_engine::rate::RateLimits;
+use starling_engine::{breaker::BreakerLimits, rate::RateLimits};
 use std::{collections::BTreeMap, time::Duration};
 
 const MS: Duration = Duration::from_millis(1);
@@ -37,6 +37,8 @@ pub struct ModelSettings {
     pub max_in_flight: usize,
     /// How fast it may be asked.
     pub rate: RateSettings,
+    /// When an endpoint that fails is left alone.
+    pub breaker: BreakerLimits,
     /// Prices by model.
     pub prices: BTreeMap<String, ModelPrice>,
 }
@@ -110,6 +112,11 @@ pub(super) fn read(r: &mut Reader) -> ModelSettings {
         tries: r.integer("model.tries", 1..=100),
         max_in_flight: r.integer("model.max_in_flight", 1..=100_000),
         rate: rate(r),
+        breaker: BreakerLimits {
+            failures: r.integer("model.breaker.failures", 0..=1_000_000),
+            open: r.duration("model.breaker.open", MS * 100..=HOUR),
+            probes: r.integer("model.breaker.probes", 1..=1_000),
+        },
         prices: prices(r),
     }
 }

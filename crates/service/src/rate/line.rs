@@ -1,10 +1,13 @@
 //! Those who wait to ask one model, in the order of their deadlines.
 
+use super::circuit::Circuit;
 use rand::Rng as _;
+use starling_engine::breaker::{BreakerPass, BreakerState, Health};
 use starling_engine::rate::{self, Pass, RateGovernor, RateLimits, TokenBudget};
 use starling_llm::{Answer, Ask, Hints, Leave, NotSent, Purpose};
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
+    pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -25,6 +28,14 @@ const JITTER: f64 = 0.1;
 /// A place in the line: whose deadline comes first stands first.
 type Rank = (Instant, u64);
 
+/// Somebody who waits.
+#[derive(Debug)]
+struct Waiting {
+    called: Arc<Notify>,
+    /// How often the call has failed.
+    failed: u32,
+}
+
 /// What a process would send.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Demand {
@@ -40,6 +51,7 @@ pub(super) struct Line {
     /// Where the governor's time begins.
     origin: Instant,
     longest: usize,
+    circuit: Arc<Circuit>,
     state: Mutex<State>,
 }
 
@@ -47,7 +59,7 @@ pub(super) struct Line {
 struct State {
     governor: RateGovernor,
     tokens: TokenBudget,
-    waiting: BTreeMap<Rank, Arc<Notify>>,
+    waiting: BTreeMap<Rank, Waiting>,
     serial: u64,
     /// Requests that were sent since the demand was asked for last, and when that was.
     sent: u64,
@@ -57,7 +69,12 @@ struct State {
 }
 
 impl Line {
-    pub(super) fn new(limits: RateLimits, tokens_per_minute: Option<u64>, longest: usize) -> Self {
+    pub(super) fn new(
+        limits: RateLimits,
+        tokens_per_minute: Option<u64>,
+        longest: usize,
+        circuit: Arc<Circuit>,
+    ) -> Self {
         let state = State {
             governor: RateGovernor::new(limits),
             tokens: TokenBudget::new(tokens_per_minute),
@@ -67,7 +84,7 @@ impl Line {
             since: Instant::now(),
             took: HashMap::new(),
         };
-        Self { origin: Instant::now(), longest, state: Mutex::new(state) }
+        Self { origin: Instant::now(), longest, circuit, state: Mutex::new(state) }
     }
 
     /// Requests a second that may be sent now, and how many wait.
@@ -100,17 +117,20 @@ impl Line {
         let share = rate::share(state.governor.common_rate(), own, &demands);
         state.governor.take_share(share);
         state.tokens.take_share(now, share);
-        state.call_first();
+        state.call_first(&self.circuit);
     }
 
     pub(super) async fn admit(self: Arc<Self>, ask: Ask) -> Result<Box<dyn Leave>, NotSent> {
-        let place = Place::take(&self, ask.deadline)?;
+        let place = Place::take(&self, &ask)?;
         loop {
+            // From here on, so that it is not missed.
+            let mut changed = pin!(self.circuit.changed());
+            changed.as_mut().enable();
             let wait = {
                 let mut state = self.lock();
                 state.in_time(&ask)?;
-                if state.is_first(place.rank) {
-                    state.pass(self.now(), ask.tokens)
+                if state.is_first(&self.circuit, place.rank) {
+                    state.pass(&self.circuit, self.now(), ask.tokens)
                 } else {
                     Err(Duration::MAX)
                 }
@@ -121,13 +141,21 @@ impl Line {
                     let sent = Instant::now();
                     let reserved = Some(ask.tokens);
                     let purpose = ask.purpose;
-                    return Ok(Box::new(Sent { line, pass: Some(pass), sent, reserved, purpose }));
+                    return Ok(Box::new(Sent {
+                        line,
+                        pass: Some(pass),
+                        sent,
+                        reserved,
+                        purpose,
+                        excused: false,
+                    }));
                 }
                 Err(wait) => jittered(wait),
             };
             let turn = async {
                 tokio::select! {
                     () = place.called.notified() => {}
+                    () = changed => {}
                     () = sleep(wait) => {}
                 }
             };
@@ -148,25 +176,40 @@ impl Line {
 }
 
 impl State {
-    fn is_first(&self, rank: Rank) -> bool {
-        self.waiting.first_key_value().is_some_and(|(first, _)| *first == rank)
+    /// Who goes next: whose deadline comes first. An endpoint that fails is tried with those that have failed least:
+    /// a question that makes it fail is not asked again and again while all others wait.
+    fn first(&self, circuit: &Circuit) -> Option<(&Rank, &Waiting)> {
+        if circuit.state() == BreakerState::Closed {
+            return self.waiting.first_key_value();
+        }
+        self.waiting.iter().min_by_key(|(rank, waiting)| (waiting.failed, **rank))
     }
 
-    fn call_first(&self) {
-        if let Some((_, first)) = self.waiting.first_key_value() {
-            first.notify_one();
+    fn is_first(&self, circuit: &Circuit, rank: Rank) -> bool {
+        self.first(circuit).is_some_and(|(first, _)| *first == rank)
+    }
+
+    fn call_first(&self, circuit: &Circuit) {
+        if let Some((_, first)) = self.first(circuit) {
+            first.called.notify_one();
         }
     }
 
-    fn pass(&mut self, now: Duration, tokens: i64) -> Result<Pass, Duration> {
+    fn pass(
+        &mut self,
+        circuit: &Circuit,
+        now: Duration,
+        tokens: i64,
+    ) -> Result<(Pass, BreakerPass), Duration> {
         let wait = self.tokens.wait(now, tokens);
         if !wait.is_zero() {
             return Err(wait);
         }
-        let pass = self.governor.pass(now)?;
+        let trial = circuit.pass()?;
+        let pass = self.governor.pass(now).inspect_err(|_| circuit.give_back(trial))?;
         self.tokens.take(now, tokens);
         self.sent += 1;
-        Ok(pass)
+        Ok((pass, trial))
     }
 
     /// Whether a reply can still come before the deadline. Nothing but the fastest of the last calls is proof: others
@@ -198,15 +241,15 @@ struct Place {
 }
 
 impl Place {
-    fn take(line: &Arc<Line>, deadline: Instant) -> Result<Self, NotSent> {
+    fn take(line: &Arc<Line>, ask: &Ask) -> Result<Self, NotSent> {
         let mut state = line.lock();
         if state.waiting.len() >= line.longest {
             return Err(NotSent::Full(state.waiting.len()));
         }
         state.serial += 1;
-        let rank = (deadline, state.serial);
+        let rank = (ask.deadline, state.serial);
         let called = Arc::new(Notify::new());
-        state.waiting.insert(rank, called.clone());
+        state.waiting.insert(rank, Waiting { called: called.clone(), failed: ask.failed });
         drop(state);
         Ok(Self { line: line.clone(), rank, called })
     }
@@ -215,10 +258,11 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let mut state = self.line.lock();
-        let was_first = state.is_first(self.rank);
+        let circuit = &self.line.circuit;
+        let was_first = state.is_first(circuit, self.rank);
         state.waiting.remove(&self.rank);
         if was_first {
-            state.call_first();
+            state.call_first(circuit);
         }
     }
 }
@@ -227,22 +271,37 @@ impl Drop for Place {
 struct Sent {
     line: Arc<Line>,
     /// Until it is known what became of it.
-    pass: Option<Pass>,
+    pass: Option<(Pass, BreakerPass)>,
     sent: Instant,
     /// Tokens; none once the endpoint keeps the account.
     reserved: Option<i64>,
     purpose: Purpose,
+    /// It failed while the endpoint as a whole does.
+    excused: bool,
 }
 
 impl Leave for Sent {
+    fn is_excused(&self) -> bool {
+        self.excused
+    }
+
     fn answered(&mut self, answer: Answer, hints: Hints) {
-        let Some(pass) = self.pass.take() else { return };
+        let Some((pass, trial)) = self.pass.take() else { return };
+        self.line.circuit.heard(
+            trial,
+            match answer {
+                Answer::Accepted | Answer::Refused => Health::Answered,
+                Answer::Failed => Health::Failed,
+                Answer::Unknown => Health::Unknown,
+            },
+        );
+        self.excused = answer == Answer::Failed && self.line.circuit.state() != BreakerState::Closed;
         let now = self.line.now();
         let mut state = self.line.lock();
         let answer = match answer {
             Answer::Accepted => rate::Answer::Accepted,
             Answer::Refused => rate::Answer::Refused(hints.retry_after),
-            Answer::Unknown => rate::Answer::Unknown,
+            Answer::Failed | Answer::Unknown => rate::Answer::Unknown,
         };
         state.governor.answered(now, pass, answer);
         if !matches!(answer, rate::Answer::Accepted)
@@ -273,7 +332,7 @@ impl Leave for Sent {
             times.pop_front();
         }
         times.push_back((Instant::now(), took));
-        state.call_first();
+        state.call_first(&self.line.circuit);
     }
 }
 
