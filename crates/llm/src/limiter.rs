@@ -86,6 +86,9 @@ pub enum NotSent {
         /// Requests a second, rounded.
         rate: u64,
     },
+    /// The endpoint fails for all and is left alone.
+    #[error("the endpoint fails for all who ask it, and did not come back before the deadline")]
+    Down,
     /// There is not enough time left for any reply.
     #[error("{left:?} are left, and the fastest of the last calls took {fastest:?}")]
     TooLate {

@@ -1,7 +1,9 @@
 //! What an operator does to topics and groups that the services' own bus cannot: a few requests of Kafka's protocol.
 
+use crate::until;
 use anyhow::{Context as _, Result, ensure};
-use std::time::Duration;
+use starling_bus::{Bus as _, KafkaBus, KafkaOptions, OutRecord, PartitionId, SendError, TopicSpec};
+use std::{collections::BTreeMap, time::Duration};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -27,11 +29,35 @@ pub async fn delete_topic(broker: &str, topic: &str) -> Result<()> {
     accepted(&answer, 4 + 4 + 2 + topic.len()).with_context(|| format!("deleting {topic}"))
 }
 
-/// Changes a setting of a topic.
+/// Changes a setting of a topic; returns when the broker goes by it.
 ///
 /// # Errors
 /// The broker does not answer, or refuses.
 pub async fn configure_topic(broker: &str, topic: &str, setting: &str, value: &str) -> Result<()> {
+    alter(broker, topic, setting, value).await?;
+    in_force(broker).await
+}
+
+/// Waits until the broker goes by all settings that it has accepted. It does so in the order in which it accepted them, a
+/// moment later: so by the one that is altered last, of a topic that nobody else knows.
+async fn in_force(broker: &str) -> Result<()> {
+    let bus = KafkaBus::new(KafkaOptions::new(broker))?;
+    let name = format!("canary{:08x}", rand::random::<u32>());
+    let spec = TopicSpec { name: name.clone(), partitions: 1, replication: 1, settings: BTreeMap::new() };
+    bus.create_topics(&[spec]).await?;
+    alter(broker, &name, "max.message.bytes", "100").await?;
+    until("a setting of a topic is in force", Duration::from_secs(60), || async {
+        // Nothing that can be compressed: the broker measures what arrives.
+        let noise: Vec<u8> = (0..4096).map(|_| rand::random()).collect();
+        let to = PartitionId::new(name.as_str(), 0);
+        let record = OutRecord { to, key: None, headers: Vec::new(), payload: Some(noise.into()) };
+        Ok(matches!(bus.send(record).await, Err(SendError::Refused { .. })))
+    })
+    .await?;
+    delete_topic(broker, &name).await
+}
+
+async fn alter(broker: &str, topic: &str, setting: &str, value: &str) -> Result<()> {
     let mut body = Vec::new();
     body.extend(1_i32.to_be_bytes()); // resources
     body.push(2); // a topic

@@ -163,6 +163,7 @@ impl Call {
             Err(not_sent) => {
                 let kind = match not_sent {
                     NotSent::NoTurn { .. } | NotSent::TooLate { .. } => ModelErrorKind::Deadline,
+                    NotSent::Down => ModelErrorKind::Server,
                     NotSent::Full(_) => ModelErrorKind::RateLimited,
                 };
                 Err(self.error(Fault::new(kind, format!("not sent: {not_sent}"))))

@@ -160,6 +160,9 @@ impl Line {
                 }
             };
             if timeout_at(ask.deadline, turn).await.is_err() {
+                if self.circuit.state() != BreakerState::Closed {
+                    return Err(NotSent::Down);
+                }
                 let rate = self.lock().governor.rate().round() as u64;
                 return Err(NotSent::NoTurn { rate });
             }
