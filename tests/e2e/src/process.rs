@@ -6,7 +6,7 @@ use std::{
     fs::File,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -16,9 +16,13 @@ const SHOWN_LINES: usize = 25;
 /// Processes that run.
 static RUNNING: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
 
+fn running() -> MutexGuard<'static, BTreeSet<u32>> {
+    RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Kills all processes that run, for a program that ends without dropping them.
 pub(crate) fn kill_all() {
-    for id in RUNNING.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+    for id in running().iter() {
         let _ = send("KILL", *id); // it may have ended
     }
 }
@@ -76,7 +80,7 @@ impl Proc {
             .stderr(File::create(&stderr)?)
             .spawn()
             .with_context(|| format!("starting {name}"))?;
-        RUNNING.lock().unwrap_or_else(PoisonError::into_inner).insert(child.id());
+        running().insert(child.id());
         Ok(Self { child, name: name.to_owned(), stdout, stderr })
     }
 
@@ -167,7 +171,7 @@ impl Drop for Proc {
     fn drop(&mut self) {
         let _ = self.child.kill(); // it may have ended
         let _ = self.child.wait();
-        RUNNING.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id());
+        running().remove(&self.id());
         if std::thread::panicking() {
             eprintln!("--- {} (last lines)\n{}", self.name, self.last_lines());
         }

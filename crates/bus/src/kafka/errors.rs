@@ -39,6 +39,19 @@ pub(super) fn send_error(access: &Access, to: String, error: &KafkaError) -> Sen
     }
 }
 
+/// Whether a broker refuses all of a batch with this for the sake of one record in it, or of its size.
+pub(super) fn is_of_batch(error: &KafkaError) -> bool {
+    matches!(
+        code_of(error),
+        Some(
+            Code::MessageSizeTooLarge
+                | Code::InvalidMessageSize
+                | Code::InvalidRecord
+                | Code::MessageBatchTooLarge
+        )
+    )
+}
+
 pub(super) fn commit_error(error: &KafkaError) -> CommitError {
     let reason = error.to_string();
     match code_of(error) {

@@ -4,7 +4,7 @@ use super::{
     KafkaOptions,
     access::Access,
     context,
-    errors::{code_of, send_error},
+    errors::{is_of_batch, send_error},
 };
 use crate::{BusError, Delivered, DeliveryFuture, OutRecord, SendError};
 use futures::{FutureExt, future::BoxFuture};
@@ -135,7 +135,8 @@ impl Sender {
                 Ok(delivered) => return Ok(delivered),
                 Err(failure) => failure,
             };
-            match lone.line().filter(|_| failure.in_company) {
+            let lone = if failure.in_company { lone.line() } else { None };
+            match lone {
                 Some(line) => line.send(again).await.map_err(|failure| failure.error),
                 None => Err(failure.error),
             }
@@ -285,7 +286,7 @@ impl ProducerContext for Deliveries {
                     self.broken.store(true, Ordering::Release);
                 }
                 let to = format!("{}[{}]", message.topic(), message.partition());
-                let in_company = code_of(error).is_some_and(is_of_batch);
+                let in_company = is_of_batch(error);
                 Err(Failure { error: send_error(&self.access, to, error), in_company })
             }
         };
@@ -304,18 +305,6 @@ impl Drop for Live {
         let client = self.client.clone();
         thread::spawn(move || drop(client)); // waits for its thread, which this one may not
     }
-}
-
-/// Whether a broker refuses all of a batch with this for the sake of one record in it, or of its size.
-fn is_of_batch(code: RDKafkaErrorCode) -> bool {
-    use RDKafkaErrorCode as Code;
-    matches!(
-        code,
-        Code::MessageSizeTooLarge
-            | Code::InvalidMessageSize
-            | Code::InvalidRecord
-            | Code::MessageBatchTooLarge
-    )
 }
 
 fn is_fatal(error: &KafkaError) -> bool {

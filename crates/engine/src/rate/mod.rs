@@ -180,8 +180,7 @@ impl RateGovernor {
     /// Others were refused, and now send `rate` requests a second, all together. Who has found out for itself knows better.
     pub fn heard(&mut self, now: Duration, rate: f64) {
         if self.inner.is_none() && rate > 0.0 && rate < self.outer {
-            self.inner = Some(Inner { rate, since: now, step: self.limits.probe, passed: 0, accepted: 0 });
-            self.generation += 1;
+            self.bound(now, rate, self.limits.probe);
         }
     }
 
@@ -250,7 +249,12 @@ impl RateGovernor {
         let rate =
             self.accepted.rate(now).map_or(present * LEFT, |rate| (rate * MARGIN / self.share).min(present));
         let rate = rate.max(LOWEST);
-        self.inner = Some(Inner { rate, since: now, step: self.limits.probe, passed: 0, accepted: 0 });
+        self.bound(now, rate, self.limits.probe);
+    }
+
+    /// From now on this is the inner bound, which is raised by `step` next.
+    fn bound(&mut self, now: Duration, rate: f64, step: f64) {
+        self.inner = Some(Inner { rate, since: now, step, passed: 0, accepted: 0 });
         self.generation += 1;
     }
 
@@ -274,8 +278,7 @@ impl RateGovernor {
         }
         let rate = (inner.rate * (1.0 + inner.step)).min(self.limits.max);
         let step = (inner.step * 2.0).min(self.limits.max_probe);
-        *inner = Inner { rate, since: now, step, passed: 0, accepted: 0 };
-        self.generation += 1;
+        self.bound(now, rate, step);
     }
 
     fn move_outer(&mut self) {

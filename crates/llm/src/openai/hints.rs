@@ -11,7 +11,7 @@ const LONGEST: Duration = Duration::from_secs(24 * 3600);
 /// Reads `retry-after-ms`, `retry-after` and `x-ratelimit-*`; what cannot be read is as if it were not there.
 pub(super) fn read(headers: &HeaderMap, now: SystemTime) -> Hints {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
-    let exact = text("retry-after-ms").and_then(|value| milliseconds(value, 1e-3));
+    let exact = text("retry-after-ms").and_then(|value| units(value, 1e-3));
     let retry_after = exact.or_else(|| text("retry-after").and_then(|value| parse_retry_after(value, now)));
     let quota = |what: &str| Quota {
         limit: text(&format!("x-ratelimit-limit-{what}")).and_then(count),
@@ -30,14 +30,15 @@ fn count(text: &str) -> Option<i64> {
     text.parse::<i64>().ok().filter(|count| *count >= 0)
 }
 
-fn milliseconds(text: &str, unit: f64) -> Option<Duration> {
+/// A number of units, each so many seconds.
+fn units(text: &str, unit: f64) -> Option<Duration> {
     let number = text.parse::<f64>().ok().filter(|number| number.is_finite())?;
     Duration::try_from_secs_f64(number * unit).ok()
 }
 
 /// Durations such as `12ms`, `6m0s`, `1h2m3.5s`, or a bare number of seconds. `-1`, and whatever else is none, is nothing.
 fn duration(text: &str) -> Option<Duration> {
-    if let Some(seconds) = milliseconds(text, 1.0) {
+    if let Some(seconds) = units(text, 1.0) {
         return Some(seconds.min(LONGEST));
     }
     let mut rest = text;
@@ -56,7 +57,7 @@ fn duration(text: &str) -> Option<Duration> {
             "ns" => 1e-9,
             _ => return None,
         };
-        sum = sum.checked_add(milliseconds(number, seconds)?)?;
+        sum = sum.checked_add(units(number, seconds)?)?;
         rest = after;
     }
     (!text.is_empty()).then_some(sum.min(LONGEST))

@@ -1,6 +1,9 @@
 //! The parallel processor: what becomes of every record, whatever happens meanwhile.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod commits;
+mod moves;
+#[path = "../support/mod.rs"]
 mod support;
 
 use starling_bus::{CommitError, CommitFault, InRecord, MemoryBus, PartitionId, SendFault};
@@ -44,6 +47,14 @@ impl Stage {
         for title in titles {
             put(&self.node, &self.bus, &INBOX, partition, &task("i", title)).await;
         }
+    }
+
+    /// Puts so many, every third of which runs until it is released; gives their titles.
+    async fn put_third_held(&self, count: usize) -> Vec<String> {
+        let titles: Vec<String> =
+            (0..count).map(|n| format!("{}:{n}", if n % 3 == 0 { "hold" } else { "reply" })).collect();
+        self.put(0, &titles.iter().map(String::as_str).collect::<Vec<_>>()).await;
+        titles
     }
 
     async fn records(&self, topic: &Topic) -> Vec<InRecord> {
@@ -106,91 +117,6 @@ async fn records_end_out_of_order_and_a_restart_runs_nothing_twice() {
         assert_eq!(stage.handler.count(title), 1, "{title}");
     }
     assert_eq!(stage.results().await, done(&["hold:b", "hold:d", "reply:a", "reply:c", "reply:e"]));
-}
-
-#[tokio::test]
-async fn revoked_partitions_are_let_go_with_what_is_done_committed() {
-    let stage = stage().await;
-    stage.put(0, &["hold:a", "reply:b"]).await;
-    let worker = Worker::start(&stage.node, &stage.handler, |config| {
-        // Only the commit at the revocation can save `b` from being handled again.
-        config.commit_interval = Duration::from_secs(60);
-        config.commit_idle = Duration::from_secs(60);
-        config.revoke_timeout = Duration::from_millis(200); // `a` does not end within that
-    });
-    stage.handler.handled("hold:a", 1).await;
-    until("b is done", || async { (stage.results().await.len() == 1).then_some(()) }).await;
-    stage.bus.faults().rebalance("starling.worker");
-    stage.handler.handled("hold:a", 2).await;
-    stage.handler.release("hold:a");
-    until("a is done", || async { (stage.results().await.len() >= 2).then_some(()) }).await;
-    worker.stop().await;
-    // The first handler of `a` was dropped: it says nothing, although what it waited for came.
-    assert_eq!(stage.results().await, done(&["hold:a", "reply:b"]));
-    assert_eq!((stage.handler.count("hold:a"), stage.handler.count("reply:b")), (2, 1));
-}
-
-#[tokio::test]
-async fn what_runs_when_its_partition_moves_comes_to_its_end() {
-    let stage = stage().await;
-    stage.put(0, &["hold:a", "hold:b"]).await;
-    let worker = Worker::start(&stage.node, &stage.handler, |config| config.slots = 1);
-    stage.handler.handled("hold:a", 1).await;
-    stage.bus.faults().rebalance("starling.worker");
-    stage.handler.release("hold:a");
-    stage.handler.release("hold:b");
-    commits(&stage.node, &stage.bus, 0, 2).await;
-    worker.stop().await;
-    assert_eq!(stage.results().await, done(&["hold:a", "hold:b"]));
-    // `b` had not begun: it was left to the next owner, which is the same member here.
-    assert_eq!((stage.handler.count("hold:a"), stage.handler.count("hold:b")), (1, 1));
-}
-
-#[tokio::test]
-async fn a_lost_partition_is_begun_anew_and_its_old_reports_count_for_nothing() {
-    let stage = stage().await;
-    // The acknowledgement of `a` comes after the partition was lost and taken again.
-    stage.bus.faults().on_send(&stage.coordinator(), SendFault::Delayed);
-    stage.put(0, &["reply:a", "hold:b"]).await;
-    let worker = Worker::start(&stage.node, &stage.handler, |_| ());
-    stage.handler.handled("hold:b", 1).await;
-    let member = stage.bus.faults().members("starling.worker")[0];
-    stage.bus.faults().expire("starling.worker", member);
-    stage.handler.handled("hold:b", 2).await;
-    stage.handler.handled("reply:a", 2).await;
-    stage.bus.faults().release(&stage.coordinator());
-    commits(&stage.node, &stage.bus, 0, 1).await;
-    stage.handler.release("hold:b");
-    commits(&stage.node, &stage.bus, 0, 2).await;
-    worker.stop().await;
-    // `a` twice: at least once is what is promised for a lost partition.
-    assert_eq!(stage.results().await, done(&["hold:b", "reply:a", "reply:a"]));
-}
-
-#[tokio::test]
-async fn what_is_acknowledged_after_a_loss_does_not_end_what_runs_now() {
-    let stage = stage().await;
-    stage.bus.faults().on_send(&stage.coordinator(), SendFault::Delayed);
-    stage.put(0, &["once:a"]).await;
-    let worker = Worker::start(&stage.node, &stage.handler, |_| ());
-    stage.handler.handled("once:a", 1).await;
-    // Whatever `a` has to say is on its way when this is answered.
-    stage.put(1, &["reply:z"]).await;
-    until("z is done", || async { (stage.results().await.len() == 1).then_some(()) }).await;
-    let member = stage.bus.faults().members("starling.worker")[0];
-    stage.bus.faults().expire("starling.worker", member);
-    stage.handler.handled("once:a", 2).await;
-    stage.bus.faults().release(&stage.coordinator());
-    stage.put(0, &["reply:b"]).await;
-    let at = stage.inbox(0);
-    until("b is committed above a, which still runs", || async {
-        let committed = starling_bus::Bus::committed(&*stage.bus, "starling.worker", &at).await.unwrap()?;
-        (committed.offset == 0 && !committed.metadata.is_empty()).then_some(())
-    })
-    .await;
-    stage.handler.release("once:a");
-    commits(&stage.node, &stage.bus, 0, 2).await;
-    worker.stop().await;
 }
 
 #[tokio::test]
@@ -384,115 +310,6 @@ async fn back_pressure_pauses_partitions_and_loses_nothing() {
 }
 
 #[tokio::test]
-async fn what_is_done_above_a_slow_record_never_outgrows_the_commit() {
-    let stage = stage().await;
-    stage.put(0, &["hold:first"]).await;
-    let titles: Vec<String> =
-        (0..120).map(|n| format!("{}:{n}", if n % 3 == 0 { "hold" } else { "reply" })).collect();
-    stage.put(0, &titles.iter().map(String::as_str).collect::<Vec<_>>()).await;
-    let worker = Worker::start(&stage.node, &stage.handler, |config| {
-        config.slots = 100;
-        config.max_metadata = 16;
-        config.grace = Duration::ZERO;
-    });
-    // The metadata has room for a few records only, so the rest waits outside.
-    let handled = until("it waits", || async {
-        let before = stage.handler.calls().len();
-        tokio::time::sleep(Duration::from_millis(30)).await;
-        let after = stage.handler.calls().len();
-        (before == after && after > 1).then_some(after)
-    })
-    .await;
-    assert!(handled < 100, "{handled}");
-    worker.stop().await;
-    for title in ["hold:first"].into_iter().chain(titles.iter().map(String::as_str)) {
-        stage.handler.release(title);
-    }
-    let second = Worker::start(&stage.node, &stage.handler, |config| config.max_metadata = 16);
-    commits(&stage.node, &stage.bus, 0, 121).await;
-    second.stop().await;
-    for title in titles.iter().filter(|title| title.starts_with("reply")) {
-        assert_eq!(stage.handler.count(title), 1, "{title}");
-    }
-}
-
-#[tokio::test]
-async fn a_broker_that_keeps_less_metadata_is_found_out() {
-    let stage = stage().await;
-    stage.bus.faults().set_max_offset_metadata(16);
-    let titles: Vec<String> =
-        (0..60).map(|n| format!("{}:{n}", if n % 3 == 0 { "hold" } else { "reply" })).collect();
-    stage.put(0, &titles.iter().map(String::as_str).collect::<Vec<_>>()).await;
-    let worker = Worker::start(&stage.node, &stage.handler, |config| {
-        config.slots = 60;
-        config.grace = Duration::ZERO;
-    });
-    // Larger maps are refused until the process has learned what fits.
-    let committed = until("a map is committed", || async {
-        let at = stage.inbox(0);
-        let committed = starling_bus::Bus::committed(&*stage.bus, "starling.worker", &at).await.unwrap();
-        committed.filter(|committed| !committed.metadata.is_empty())
-    })
-    .await;
-    assert!(committed.metadata.len() <= 16, "{committed:?}");
-    worker.stop().await;
-    for title in &titles {
-        stage.handler.release(title);
-    }
-    let second = Worker::start(&stage.node, &stage.handler, |_| {});
-    commits(&stage.node, &stage.bus, 0, 60).await;
-    second.stop().await;
-    assert_eq!(stage.handler.count("reply:1"), 1, "what fitted into the map does not run again");
-}
-
-#[tokio::test]
-async fn the_last_commit_of_a_partition_that_moves_finds_out_what_the_broker_keeps() {
-    let stage = stage().await;
-    stage.bus.faults().set_max_offset_metadata(16);
-    let titles: Vec<String> =
-        (0..60).map(|n| format!("{}:{n}", if n % 3 == 0 { "hold" } else { "reply" })).collect();
-    stage.put(0, &titles.iter().map(String::as_str).collect::<Vec<_>>()).await;
-    let worker = Worker::start(&stage.node, &stage.handler, |config| {
-        config.slots = 60;
-        // Only the commit at the revocation says what is done.
-        config.commit_interval = Duration::from_secs(60);
-        config.commit_idle = Duration::from_secs(60);
-        config.revoke_timeout = Duration::from_millis(200);
-    });
-    until("all replies are there", || async { (stage.results().await.len() == 40).then_some(()) }).await;
-    stage.bus.faults().rebalance("starling.worker");
-    stage.handler.handled("hold:0", 2).await;
-    for title in &titles {
-        stage.handler.release(title);
-    }
-    until("all is done", || async { (stage.results().await.len() >= 60).then_some(()) }).await;
-    worker.stop().await;
-    assert_eq!(stage.handler.count("reply:1"), 1, "what fitted into the map does not run again");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_departing_partition_that_is_lost_and_comes_back_stays() {
-    let stage = stage().await;
-    stage.put(0, &["hold:a"]).await;
-    let worker = Worker::start(&stage.node, &stage.handler, |config| {
-        config.revoke_timeout = Duration::from_secs(1);
-    });
-    stage.handler.handled("hold:a", 1).await;
-    let member = stage.bus.faults().members("starling.worker")[0];
-    stage.bus.faults().rebalance("starling.worker");
-    // The group waits for `a`, until it takes the member for dead.
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    stage.bus.faults().expire("starling.worker", member);
-    stage.handler.handled("hold:a", 2).await;
-    // When the time of the first revocation is up, nothing is to happen.
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    stage.handler.release("hold:a");
-    commits(&stage.node, &stage.bus, 0, 1).await;
-    worker.stop().await;
-    assert_eq!(stage.handler.count("hold:a"), 2, "nobody stopped what began after the loss");
-}
-
-#[tokio::test]
 async fn shutdown_finishes_what_runs_begins_nothing_and_leaves() {
     let stage = stage().await;
     stage.put(0, &["hold:a", "reply:b"]).await;
@@ -552,21 +369,6 @@ async fn nothing_runs_past_its_deadline() {
     assert_eq!(told[0], "failed: deadline passed before the work began");
     assert_eq!(told[1], "failed: the handler was stopped because its time was up");
     assert_eq!(stage.records(&Topic::Dlq).await.len(), 1);
-}
-
-#[tokio::test]
-async fn a_failed_commit_is_made_again() {
-    let stage = stage().await;
-    let refused = CommitFault::Refused(CommitError::Retry("later".into()));
-    // As happens to a partition that a member keeps through a rebalance.
-    let of_the_generation_before = CommitFault::Refused(CommitError::Fenced("illegal generation".into()));
-    stage.bus.faults().on_commit("starling.worker", of_the_generation_before);
-    stage.bus.faults().on_commit("starling.worker", refused);
-    stage.bus.faults().on_commit("starling.worker", CommitFault::AnswerLost);
-    stage.put(0, &["reply:a"]).await;
-    let worker = Worker::start(&stage.node, &stage.handler, |_| ());
-    commits(&stage.node, &stage.bus, 0, 1).await;
-    worker.stop().await;
 }
 
 #[tokio::test]
