@@ -1,7 +1,8 @@
 //! What an operator sees of an installation: its inboxes, who reads them, how far they are.
 
 use starling_bus::{
-    Bus, BusError, GroupDescription, Inspector, LogReader, PartitionId, ReaderEvent, StartAt, Watermarks,
+    Bus, BusError, Committed, GroupDescription, Inspector, LogReader, PartitionId, ReaderEvent, StartAt,
+    Watermarks,
 };
 use starling_protocol::{Codec, Timestamp, Topic, TopicNames, fleet::FleetBeat};
 use starling_runtime::{fleet::LOOK_BACK, settings::TopicSettings};
@@ -81,6 +82,8 @@ impl InboxState {
             inspector.watermarks(&at),
             inspector.committed(&inbox.group, &at)
         );
+        let offset = |committed: Option<Committed>| committed.map(|committed| committed.offset);
+        let committed = committed.map(|all| all.into_iter().map(offset).collect());
         Self { inbox, partitions, group, marks, committed }
     }
 

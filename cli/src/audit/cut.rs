@@ -29,7 +29,7 @@ pub(super) async fn take_cut(
         let committed = inspector.committed(&names.group(&role), &at).await?;
         for (at, next) in at.iter().zip(committed) {
             if let Some(next) = next {
-                cut.handled.insert((topic.clone(), at.partition), next);
+                cut.handled.insert((topic.clone(), at.partition), next.offset);
             }
         }
     }

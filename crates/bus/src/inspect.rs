@@ -1,6 +1,6 @@
 //! What an operator wants to know of a cluster. Nothing of it is needed to work, nothing of it has an effect.
 
-use crate::{BusError, PartitionId, Watermarks};
+use crate::{BusError, Committed, PartitionId, Watermarks};
 use async_trait::async_trait;
 use starling_protocol::Timestamp;
 use std::collections::BTreeMap;
@@ -47,11 +47,15 @@ pub trait Inspector: Send + Sync {
         time: Timestamp,
     ) -> Result<Vec<Option<i64>>, BusError>;
 
-    /// The offsets that a group has committed for these partitions, in the order asked for.
+    /// What a group has committed for these partitions, in the order asked for.
     ///
     /// # Errors
     /// No broker answers, or they must not be seen.
-    async fn committed(&self, group: &str, partitions: &[PartitionId]) -> Result<Vec<Option<i64>>, BusError>;
+    async fn committed(
+        &self,
+        group: &str,
+        partitions: &[PartitionId],
+    ) -> Result<Vec<Option<Committed>>, BusError>;
 
     /// Lets go of connections and what else is held to answer; the next question takes them up again. For who asks
     /// once in a long life.

@@ -158,7 +158,7 @@ async fn settings_that_may_not_be_seen_prevent_no_start() {
             &self,
             _: &str,
             _: &[starling_bus::PartitionId],
-        ) -> Result<Vec<Option<i64>>, starling_bus::BusError> {
+        ) -> Result<Vec<Option<starling_bus::Committed>>, starling_bus::BusError> {
             unreachable!("nobody asks for it")
         }
         fn rest(&self) {}

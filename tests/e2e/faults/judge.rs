@@ -104,11 +104,13 @@ impl Judge {
             if !calls.iter().any(|(of, _)| *of == purpose) {
                 continue;
             }
+            // First of all: others may have done it again and committed as soon as the group has noticed.
+            let uncommitted = abouts(logs, &logs.uncommitted(&topic, role).await?)?;
             let answered = match purpose {
                 Kind::Work => abouts(logs, &logs.topic(&Topic::Critic).await?)?,
                 _ => BTreeSet::new(),
             };
-            for about in abouts(logs, &logs.uncommitted(&topic, role).await?)? {
+            for about in uncommitted {
                 if calls.contains(&(purpose, about.clone())) {
                     allowed += 1 + usize::from(answered.contains(&about));
                     if purpose == Kind::Plan {

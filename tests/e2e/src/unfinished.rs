@@ -57,15 +57,16 @@ impl Logs {
         let (mut trackers, mut behind) = (BTreeMap::new(), Vec::new());
         for ((at, marks), committed) in partitions.into_iter().zip(marks).zip(committed) {
             let Some(marks) = marks else { bail!("{at} does not tell where it ends") };
-            if committed.unwrap_or(marks.low) >= marks.high {
-                continue;
-            }
-            let tracker = match self.bus().committed(&group, &at).await? {
+            let tracker = match committed {
+                Some(committed) if committed.offset >= marks.high => continue,
                 Some(committed) => {
                     OffsetTracker::restore(committed.offset, &committed.metadata, MAX_METADATA_BYTES).0
                 }
                 None => OffsetTracker::default(),
             };
+            if marks.low >= marks.high {
+                continue;
+            }
             trackers.insert(at.clone(), tracker);
             behind.push(at);
         }
@@ -98,7 +99,8 @@ impl Logs {
         let mut lag = 0;
         for ((marks, committed), at) in marks.into_iter().zip(committed).zip(partitions) {
             let Some(marks) = marks else { bail!("{at} does not tell where it ends") };
-            lag += marks.high - committed.unwrap_or(marks.low).max(marks.low);
+            let next = committed.map_or(marks.low, |committed| committed.offset);
+            lag += marks.high - next.max(marks.low);
         }
         Ok(lag)
     }

@@ -8,8 +8,8 @@ use super::{
     errors::code_of,
 };
 use crate::{
-    BrokerDescription, BusError, ClusterDescription, GroupDescription, Inspector, MemberDescription,
-    PartitionDescription, PartitionId, TopicDescription, Watermarks,
+    BrokerDescription, BusError, ClusterDescription, Committed, GroupDescription, Inspector,
+    MemberDescription, PartitionDescription, PartitionId, TopicDescription, Watermarks,
 };
 use async_trait::async_trait;
 use rdkafka::{
@@ -192,7 +192,11 @@ impl Inspector for KafkaInspector {
         self.blocking(move |inner| inner.offsets_since(&partitions, time)).await
     }
 
-    async fn committed(&self, group: &str, partitions: &[PartitionId]) -> Result<Vec<Option<i64>>, BusError> {
+    async fn committed(
+        &self,
+        group: &str,
+        partitions: &[PartitionId],
+    ) -> Result<Vec<Option<Committed>>, BusError> {
         let (group, partitions) = (group.to_owned(), partitions.to_vec());
         self.blocking(move |inner| inner.committed(&group, &partitions)).await
     }
@@ -369,7 +373,7 @@ impl Inner {
         }
     }
 
-    fn committed(&self, group: &str, partitions: &[PartitionId]) -> Result<Vec<Option<i64>>, BusError> {
+    fn committed(&self, group: &str, partitions: &[PartitionId]) -> Result<Vec<Option<Committed>>, BusError> {
         if partitions.is_empty() {
             return Ok(Vec::new());
         }
@@ -377,7 +381,7 @@ impl Inner {
         let told = client.committed(partitions, self.options.request_timeout);
         let rights = format!("the right Describe on group {group}, and {}", describe(&topics_of(partitions)));
         let told = told.map_err(|error| self.failed(&error, &rights))?;
-        Ok(partitions.iter().map(|at| committed_in(&told, at).map(|committed| committed.offset)).collect())
+        Ok(partitions.iter().map(|at| committed_in(&told, at)).collect())
     }
 
     fn offsets_of(&self, group: &str) -> KafkaResult<Arc<Offsets>> {

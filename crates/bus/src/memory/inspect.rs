@@ -5,8 +5,8 @@ use super::{
     log::Log,
 };
 use crate::{
-    BrokerDescription, BusError, ClusterDescription, GroupDescription, Inspector, MemberDescription,
-    PartitionDescription, PartitionId, TopicDescription, Watermarks,
+    BrokerDescription, BusError, ClusterDescription, Committed, GroupDescription, Inspector,
+    MemberDescription, PartitionDescription, PartitionId, TopicDescription, Watermarks,
 };
 use async_trait::async_trait;
 use starling_protocol::Timestamp;
@@ -58,10 +58,14 @@ impl Inspector for MemoryInspector {
         partitions.iter().map(|at| core.known_log(at).map(|log| Some(log.first_since(time)))).collect()
     }
 
-    async fn committed(&self, group: &str, partitions: &[PartitionId]) -> Result<Vec<Option<i64>>, BusError> {
+    async fn committed(
+        &self,
+        group: &str,
+        partitions: &[PartitionId],
+    ) -> Result<Vec<Option<Committed>>, BusError> {
         let core = self.0.lock();
         let group = core.groups.get(group);
-        Ok(partitions.iter().map(|at| Some(group?.committed.get(at)?.offset)).collect())
+        Ok(partitions.iter().map(|at| group?.committed.get(at).cloned()).collect())
     }
 
     fn rest(&self) {} // nothing is held

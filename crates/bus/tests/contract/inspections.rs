@@ -1,7 +1,7 @@
 //! What an operator can ask.
 
 use crate::world::{PATIENCE, World, next, until};
-use starling_bus::{BusError, CommitOffset, GroupEvent, PartitionId, TopicSpec};
+use starling_bus::{BusError, CommitOffset, Committed, GroupEvent, PartitionId, TopicSpec};
 use starling_protocol::Timestamp;
 use std::{sync::Arc, time::Instant};
 
@@ -123,7 +123,8 @@ pub(crate) async fn ends_and_commits_are_told_for_many_at_once(world: World) {
     let commit = |at: &PartitionId, offset| CommitOffset { at: at.clone(), offset, metadata: "x".into() };
     member.commit(vec![commit(&at[1], 4), commit(&at[2], 0)]).await.unwrap();
     let committed = inspector.committed(&config.group, &at).await.unwrap();
-    assert_eq!(committed, [None, Some(4), Some(0)]);
+    let told = |offset| Some(Committed { offset, metadata: "x".to_owned() });
+    assert_eq!(committed, [None, told(4), told(0)]);
 
     let missing: Arc<str> = format!("{one}.missing").into();
     let began = Instant::now();
