@@ -283,7 +283,7 @@ impl Asker {
                 result: &result,
             };
             let schema = Arc::new(verdict_schema());
-            let format = Format::Json { name: VERDICT_SCHEMA.to_owned(), schema };
+            let format = Format::Json { name: VERDICT_SCHEMA.to_owned(), schema, check: None };
             (agent, judge_messages(agent, &prompt, self.budget), format)
         } else {
             let agent = self.catalogue.get("worker").or_else(|| self.catalogue.workers().next());

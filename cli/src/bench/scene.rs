@@ -50,7 +50,7 @@ impl Scene {
             BenchModel::Http(options) => {
                 let server = MockServer::start(options)
                     .map_err(|e| CliError::Failed(format!("the model server: {e}")))?;
-                settings.model.base_url = Some(server.base_url());
+                settings.model.provider.base_url = Some(server.base_url());
                 settings.model.offline = Offline::No;
                 settings.model.max_in_flight = args.slots * args.workers * 2;
                 settings.model.rate = RateSettings::unlimited();

@@ -3,7 +3,7 @@
 use super::finding::{Finding, Remark, Status};
 use futures::future::join_all;
 use starling_llm::{ChatRequest, Format, Message, Model, ModelError, ModelErrorKind, Purpose, Speaker};
-use starling_runtime::settings::ModelSettings;
+use starling_runtime::settings::{ModelSettings, ProviderSettings};
 use starling_service::model_from;
 use std::{collections::BTreeMap, time::Duration};
 use tokio::time::Instant;
@@ -17,6 +17,8 @@ const CALL: Duration = Duration::from_secs(12);
 #[derive(Clone, Debug)]
 pub(super) struct Told {
     pub(super) endpoint: String,
+    /// Where its settings are.
+    pub(super) section: String,
     /// The models that the settings name.
     pub(super) wanted: Vec<String>,
     /// Those that the endpoint lists, if it does.
@@ -28,18 +30,24 @@ pub(super) struct Told {
 pub(super) async fn check(settings: &ModelSettings, call: bool) -> Finding {
     if settings.is_offline() {
         let advice = "set OPENAI_API_KEY, and OPENAI_BASE_URL for a server of your own";
-        return Finding::of(
-            NAME,
-            Remark::warning("the offline model answers, which is a program and no LLM", advice),
-        );
+        let remark = Remark::warning("the offline model answers, which is a program and no LLM", advice);
+        return Finding::of(NAME, remark);
     }
-    let model = match model_from(settings).map(|asked| asked.model) {
+    let providers = std::iter::once(&settings.provider).chain(&settings.fallbacks);
+    let told = join_all(providers.map(|provider| tell(settings, provider, call))).await;
+    judge(&told)
+}
+
+async fn tell(settings: &ModelSettings, provider: &ProviderSettings, call: bool) -> Result<Told, Remark> {
+    let settings = ModelSettings { provider: provider.clone(), fallbacks: Vec::new(), ..settings.clone() };
+    let model = match model_from(&settings).map(|asked| asked.model) {
         Ok(model) => model,
         Err(error) => {
-            return Finding::of(NAME, Remark::fault(error.to_string(), "correct the settings of [model]"));
+            let advice = format!("correct the settings of [{}]", provider.section);
+            return Err(Remark::fault(error.to_string(), advice));
         }
     };
-    let purposes = purposes(settings);
+    let purposes = purposes(provider);
     let told = |error: ModelError| (error.kind, error.message);
     let listed = model.models().await.map_err(told);
     let unreachable = matches!(listed, Err((ModelErrorKind::Unreachable, _)));
@@ -53,20 +61,21 @@ pub(super) async fn check(settings: &ModelSettings, call: bool) -> Finding {
         BTreeMap::new()
     };
     let wanted = purposes.into_keys().collect();
-    judge(&Told { endpoint: model.info().endpoint, wanted, listed, called })
+    let endpoint = model.info().endpoint;
+    Ok(Told { endpoint, section: provider.section.clone(), wanted, listed, called })
 }
 
 /// Each model that the settings name, with something that it is used for.
-fn purposes(settings: &ModelSettings) -> BTreeMap<String, Purpose> {
+fn purposes(provider: &ProviderSettings) -> BTreeMap<String, Purpose> {
     let named = [
-        (&settings.plan, Purpose::Plan),
-        (&settings.work, Purpose::Work),
-        (&settings.judge, Purpose::Judge),
-        (&settings.synthesize, Purpose::Synthesize),
+        (&provider.plan, Purpose::Plan),
+        (&provider.work, Purpose::Work),
+        (&provider.judge, Purpose::Judge),
+        (&provider.synthesize, Purpose::Synthesize),
     ];
     named
         .into_iter()
-        .map(|(name, purpose)| (name.clone().unwrap_or_else(|| settings.name.clone()), purpose))
+        .map(|(name, purpose)| (name.clone().unwrap_or_else(|| provider.name.clone()), purpose))
         .collect()
 }
 
@@ -87,27 +96,45 @@ async fn ask(model: &dyn Model, purpose: Purpose) -> Result<(), ModelError> {
     }
 }
 
-pub(super) fn judge(told: &Told) -> Finding {
+/// One finding about all endpoints that the settings name, in the order in which they are asked.
+pub(super) fn judge(told: &[Result<Told, Remark>]) -> Finding {
+    let mut found = Vec::new();
     let mut remarks = Vec::new();
-    let Told { endpoint, wanted, listed, called } = told;
+    for told in told {
+        match told {
+            Ok(told) => {
+                let (fine, of_this) = look(told);
+                found.push(fine);
+                remarks.extend(of_this);
+            }
+            Err(remark) => remarks.push(remark.clone()),
+        }
+    }
+    Finding::from_remarks(NAME, found.join("; "), remarks)
+}
+
+/// What an endpoint does, and what is wrong with that.
+fn look(told: &Told) -> (String, Vec<Remark>) {
+    let mut remarks = Vec::new();
+    let Told { endpoint, section, wanted, listed, called } = told;
     let answered = |name: &String| called.get(name).is_some_and(Result::is_ok);
     let ask = "starling doctor --call-model asks for one token";
+    // The well-known variables are for the first endpoint.
+    let or = |variable: &str| if section == "model" { format!(" ({variable})") } else { String::new() };
     match listed {
         Err((kind, message)) if !wanted.iter().any(answered) => {
             let (status, advice) = match kind {
-                ModelErrorKind::Unreachable => {
-                    (Status::Fault, "start the server, or correct model.base_url (OPENAI_BASE_URL)")
-                }
-                ModelErrorKind::Unauthorized => {
-                    (Status::Fault, "set OPENAI_API_KEY (or model.api_key_file) to a key of this endpoint")
-                }
-                _ => (Status::Warning, ask),
+                ModelErrorKind::Unreachable => (
+                    Status::Fault,
+                    format!("start the server, or correct {section}.base_url{}", or("OPENAI_BASE_URL")),
+                ),
+                ModelErrorKind::Unauthorized => (
+                    Status::Fault,
+                    format!("set {section}.api_key_file{} to a key of this endpoint", or("OPENAI_API_KEY")),
+                ),
+                _ => (Status::Warning, ask.to_owned()),
             };
-            remarks.push(Remark {
-                status,
-                found: format!("{endpoint}: {message}"),
-                advice: advice.to_owned(),
-            });
+            remarks.push(Remark { status, found: format!("{endpoint}: {message}"), advice });
         }
         Ok(None) if called.is_empty() => {
             let found = format!(
@@ -126,7 +153,7 @@ pub(super) fn judge(told: &Told) -> Finding {
                 let found = format!("{endpoint} does not list {}", unlisted.join(", "));
                 remarks.push(Remark::warning(
                     found,
-                    format!("correct model.name, or see whether it answers all the same: {ask}"),
+                    format!("correct {section}.name, or see whether it answers all the same: {ask}"),
                 ));
             }
         }
@@ -137,7 +164,7 @@ pub(super) fn judge(told: &Told) -> Finding {
             let passing = matches!(kind, ModelErrorKind::RateLimited | ModelErrorKind::Deadline);
             let status = if passing { Status::Warning } else { Status::Fault };
             let found = format!("{endpoint}: model {name} does not answer: {message}");
-            let advice = "correct model.name, the key or the endpoint".to_owned();
+            let advice = format!("correct {section}.name, the key or the endpoint");
             remarks.push(Remark { status, found, advice });
         }
     }
@@ -146,7 +173,7 @@ pub(super) fn judge(told: &Told) -> Finding {
         (Ok(Some(_)), true) => "lists",
         _ => "is asked for",
     };
-    Finding::from_remarks(NAME, format!("{endpoint} {how} {}", wanted.join(", ")), remarks)
+    (format!("{endpoint} {how} {}", wanted.join(", ")), remarks)
 }
 
 #[cfg(test)]
@@ -172,8 +199,9 @@ mod tests {
             (error(Kind::Server).map(|()| None), Some(Ok(())), Status::Ok, "http://e answers m"),
         ] {
             let called = called.map(|result| ("m".to_owned(), result)).into_iter().collect();
-            let told = Told { endpoint: "http://e".into(), wanted: vec!["m".into()], listed, called };
-            let finding = judge(&told);
+            let (endpoint, section) = ("http://e".to_owned(), "model".to_owned());
+            let told = Told { endpoint, section, wanted: vec!["m".into()], listed, called };
+            let finding = judge(&[Ok(told.clone())]);
             assert_eq!(finding.status, status, "{told:?} {finding:?}");
             assert!(finding.found.contains(found), "{told:?} {finding:?}");
             assert_eq!(finding.advice.is_empty(), status == Status::Ok, "{finding:?}");
@@ -184,7 +212,7 @@ mod tests {
     async fn the_offline_model_is_named_as_what_it_is() {
         let settings = starling_runtime::Settings::defaults().map(|settings| settings.model);
         let Ok(mut settings) = settings else { return };
-        settings.api_key = None;
+        settings.provider.api_key = None;
         let finding = check(&settings, true).await;
         assert_eq!(finding.status, Status::Warning);
         assert!(finding.found.contains("no LLM"), "{finding:?}");

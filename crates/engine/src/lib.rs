@@ -7,4 +7,5 @@ pub mod dead_letters;
 pub mod intake;
 pub mod offsets;
 pub mod rate;
+pub mod retries;
 pub mod statelog;

@@ -3,6 +3,7 @@
 //! One port, [`Model`], with any OpenAI-compatible HTTP endpoint ([`OpenAiModel`]) or the offline model
 //! ([`OfflineModel`]) behind it. [`mock`] is an endpoint to test against.
 
+mod chain;
 pub mod json_text;
 mod limiter;
 pub mod mock;
@@ -11,12 +12,13 @@ mod openai;
 mod port;
 mod prompt;
 
+pub use chain::{Link, ModelChain};
 pub use limiter::{Answer, Ask, Hints, Leave, Limiter, NotSent, Quota};
 pub use offline::{OfflineModel, OfflineOptions};
-pub use openai::{Backoff, ModelNames, OpenAiModel, OpenAiOptions, OptionsError, Price};
+pub use openai::{Backoff, JsonForm, ModelNames, OpenAiModel, OpenAiOptions, OptionsError, Price};
 pub use port::{
-    ChatReply, ChatRequest, FailedAttempts, Format, Message, Model, ModelError, ModelErrorKind, ModelInfo,
-    Purpose, Speaker, StreamEvent, TextStream,
+    ChatReply, ChatRequest, FailedAttempts, Format, JsonCheck, Message, Model, ModelError, ModelErrorKind,
+    ModelInfo, Purpose, Purposes, Speaker, StreamEvent, TextStream,
 };
 
 /// Tokens of so many characters, by rule of thumb: four a token, rounded up.

@@ -19,6 +19,11 @@ pub struct Ask {
     pub deadline: Instant,
     /// How often it has failed already.
     pub failed: u32,
+    /// Whether it is sent again because the endpoint failed at this very question, or its reply was of no use. Not what was
+    /// refused for the rate, or met an endpoint that fails for all: that is paced by these.
+    pub retry: bool,
+    /// Whether it waits for an endpoint that fails for all. Not where somebody else can be asked.
+    pub patient: bool,
 }
 
 /// Gives leave to send requests.
@@ -89,6 +94,9 @@ pub enum NotSent {
     /// The endpoint fails for all and is left alone.
     #[error("the endpoint fails for all who ask it, and did not come back before the deadline")]
     Down,
+    /// Too many calls are sent again already.
+    #[error("so many calls are sent again that its turn did not come before its deadline")]
+    NoRetry,
     /// There is not enough time left for any reply.
     #[error("{left:?} are left, and the fastest of the last calls took {fastest:?}")]
     TooLate {

@@ -95,6 +95,35 @@ pub enum Purpose {
     Synthesize,
 }
 
+/// Some purposes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Purposes(u8);
+
+impl Purposes {
+    /// None of them.
+    pub const NONE: Self = Self(0);
+    /// All of them.
+    pub const ALL: Self = Self(0b1111);
+
+    /// Whether `purpose` is one of them.
+    #[must_use]
+    pub fn contains(self, purpose: Purpose) -> bool {
+        self.0 & 1 << purpose as u8 != 0
+    }
+
+    /// Those of either.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+impl FromIterator<Purpose> for Purposes {
+    fn from_iter<I: IntoIterator<Item = Purpose>>(purposes: I) -> Self {
+        purposes.into_iter().fold(Self::NONE, |all, purpose| Self(all.0 | 1 << purpose as u8))
+    }
+}
+
 /// Who speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Speaker {
@@ -116,7 +145,7 @@ pub struct Message {
 }
 
 /// The form of the reply.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub enum Format {
     /// Prose.
     Text,
@@ -126,11 +155,17 @@ pub enum Format {
         name: String,
         /// JSON Schema.
         schema: Arc<serde_json::Value>,
+        /// Says what is wrong with a whole reply that is JSON, for the model, which is asked once more. `None` takes
+        /// whatever is JSON. Not for streams, whose reader has the text before it is complete.
+        check: Option<JsonCheck>,
     },
 }
 
+/// Looks at a JSON text; the error is a sentence about it.
+pub type JsonCheck = fn(&str) -> Result<(), String>;
+
 /// One question.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct ChatRequest {
     /// What it is for.
     pub purpose: Purpose,
@@ -238,6 +273,14 @@ impl ModelErrorKind {
                 | ModelErrorKind::Server
                 | ModelErrorKind::BadReply
         )
+    }
+}
+
+impl ModelErrorKind {
+    /// Whether another endpoint may answer the same question.
+    #[must_use]
+    pub fn may_be_answered_elsewhere(self) -> bool {
+        self != ModelErrorKind::Deadline
     }
 }
 

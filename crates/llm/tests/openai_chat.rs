@@ -3,10 +3,12 @@
 
 mod support;
 
+use futures::StreamExt as _;
 use serde_json::json;
 use starling_llm::mock::{MockAction, scripts};
 use starling_llm::{
-    ChatRequest, FailedAttempts, Model, ModelErrorKind as Kind, OpenAiModel, Price, Purpose, Speaker,
+    ChatRequest, FailedAttempts, Format, JsonForm, Link, Model, ModelChain, ModelErrorKind as Kind,
+    OpenAiModel, Price, Purpose, Purposes, Speaker, StreamEvent,
 };
 use starling_protocol::Usage;
 use std::sync::{Arc, Mutex};
@@ -171,6 +173,7 @@ async fn bad_replies_are_typed() {
     let cut = r#"{"choices":[{"message":{"content":"{\"score\":"},"finish_reason":"length"}],"usage":{"prompt_tokens":5,"completion_tokens":6}}"#;
     let table = [
         (body(r#"{"choices":[]}"#), Kind::BadReply, "no choices"),
+        (MockAction::reply("{\"score\":7}"), Kind::BadReply, "not what was asked for: 7 is no score"),
         (body(r#"{"choices":[{"message":{"content":""}}]}"#), Kind::BadReply, "empty"),
         (body("<html>"), Kind::BadReply, "no chat completion"),
         (body(cut), Kind::BadReply, "cut off at max_tokens"),
@@ -185,14 +188,107 @@ async fn bad_replies_are_typed() {
     for (action, kind, words) in table {
         let server = mock(move |_| action.clone());
         let model = model(&server.base_url());
-        let error = model.chat(json_request("verdict")).await.unwrap_err();
+        let error = model.chat(checked("verdict")).await.unwrap_err();
         assert_eq!(error.kind, kind, "{error}");
         assert!(error.to_string().contains(words), "{words}: {error}");
-        assert_eq!(error.report.calls, 1, "{error}");
+        let calls = if kind == Kind::BadReply { 2 } else { 1 };
+        assert_eq!(error.report.calls, calls, "{error}");
         if words.contains("cut off") {
-            assert_eq!(error.report.usage.completion_tokens, 6, "spent all the same");
+            assert_eq!(error.report.usage.completion_tokens, 12, "spent all the same");
         }
     }
+}
+
+fn checked(name: &str) -> ChatRequest {
+    let mut request = json_request(name);
+    let Format::Json { check, .. } = &mut request.format else { unreachable!() };
+    *check = Some(|json| if json.contains('7') { Err("7 is no score.".to_owned()) } else { Ok(()) });
+    request
+}
+
+#[tokio::test]
+async fn a_model_is_told_once_what_was_wrong_with_its_reply() {
+    let seen = Arc::new(Mutex::new(vec![]));
+    let log = Arc::clone(&seen);
+    let server = mock(move |call| {
+        log.lock().unwrap().push(call.body["messages"].clone());
+        match call.number {
+            1 => MockAction::reply("I give it a {score: high}!"),
+            3 => MockAction::reply("{\"score\": 7}"),
+            5 => MockAction::reply(""),
+            _ => MockAction::reply("{\"score\": 1}"),
+        }
+    });
+    let model = model(&server.base_url());
+    for _ in 0..3 {
+        let reply = model.chat(checked("verdict")).await.unwrap();
+        assert_eq!((reply.text.as_str(), reply.report.calls), ("{\"score\": 1}", 2));
+    }
+    let seen = seen.lock().unwrap();
+    let turns = |at: usize| seen[at].as_array().unwrap().clone();
+    assert_eq!(turns(1)[..2], turns(0)[..], "the question is the same");
+    assert_eq!(turns(1)[2]["role"], "assistant");
+    assert_eq!(turns(1)[2]["content"], "I give it a {score: high}!");
+    assert!(turns(1)[3]["content"].as_str().unwrap().contains("malformed"), "{:?}", turns(1));
+    assert!(turns(3)[3]["content"].as_str().unwrap().contains("7 is no score."), "{:?}", turns(3));
+    assert_eq!(turns(5), turns(4), "there is nothing to tell of a reply that is empty");
+}
+
+#[tokio::test]
+async fn where_a_model_does_not_answer_the_next_one_is_asked() {
+    let broken = mock(|call| match call.streams {
+        true => MockAction::error(401, "who are you?"),
+        false => MockAction::error(500, "broken"),
+    });
+    let sound = mock(|_| MockAction::reply("sound"));
+    let link = |base_url: &str, purposes: Purposes| {
+        let mut options = options(base_url);
+        options.prices.insert("small".to_owned(), Price { input: 1e6, output: 0.0 });
+        options.max_attempts = 2;
+        Link { model: Arc::new(OpenAiModel::new(options).unwrap()), purposes }
+    };
+    let judges: Purposes = [Purpose::Judge, Purpose::Plan].into_iter().collect();
+    let first = link(&broken.base_url(), Purposes::ALL);
+    let chain = ModelChain::new(first, vec![link(&sound.base_url(), judges)]);
+    let reply = chain.chat(request(Purpose::Judge)).await.unwrap();
+    assert_eq!((reply.text.as_str(), reply.report.calls), ("sound", 3), "two tries, and the next one");
+    assert!((reply.report.cost_usd - 3.0).abs() < 1e-9, "what is paid: {:?}", reply.report);
+    let mut texts = chain.stream(request(Purpose::Plan)).await.unwrap();
+    let mut events = vec![];
+    while let Some(event) = texts.next().await {
+        events.push(event.unwrap());
+    }
+    assert_eq!(events[0], StreamEvent::Text("sound".to_owned()));
+    assert!(matches!(&events[1], StreamEvent::Done(report) if report.calls == 2), "{events:?}");
+    // For others nobody stands in.
+    let error = chain.chat(request(Purpose::Work)).await.unwrap_err();
+    assert_eq!((error.kind, error.report.calls), (Kind::Server, 2));
+    assert_eq!(chain.info().endpoint, broken.base_url());
+    assert_eq!(sound.stats().calls, 2);
+    // When time is over, it is over for all.
+    let slow = mock(|_| MockAction::hold_then_reply("late"));
+    let both =
+        ModelChain::new(link(&slow.base_url(), Purposes::ALL), vec![link(&sound.base_url(), Purposes::ALL)]);
+    let mut hurried = request(Purpose::Work);
+    hurried.deadline = Instant::now() + Duration::from_millis(100);
+    assert_eq!(both.chat(hurried).await.unwrap_err().kind, Kind::Deadline);
+    assert_eq!(sound.stats().calls, 2);
+}
+
+#[tokio::test]
+async fn what_an_endpoint_does_not_take_can_be_left_out_from_the_first_request_on() {
+    let server = mock(|call| {
+        assert!(call.body.get("temperature").is_none() && call.body.get("max_tokens").is_none());
+        assert_eq!(call.body["response_format"], json!({"type": "json_object"}));
+        assert_eq!(call.body["reasoning"], json!({"effort": "low"}));
+        MockAction::reply("{}")
+    });
+    let mut options = options(&server.base_url());
+    options.omit = vec!["temperature".to_owned(), "max_tokens".to_owned()];
+    options.json = JsonForm::Object;
+    options.extra_body.insert("reasoning".to_owned(), json!({"effort": "low"}));
+    let model = OpenAiModel::new(options).unwrap();
+    assert_eq!(model.chat(json_request("verdict")).await.unwrap().report.calls, 1);
 }
 
 #[tokio::test]

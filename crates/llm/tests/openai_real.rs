@@ -46,6 +46,7 @@ async fn a_real_model_answers_in_every_form() {
             "required": ["score", "feedback"],
             "additionalProperties": false
         })),
+        check: None,
     };
     let reply = model.chat(verdict).await.unwrap();
     println!("json: {reply:?}");

@@ -126,7 +126,8 @@ async fn broken_streams_are_errors() {
         assert_eq!(error.report.usage.completion_tokens, 2, "spent all the same");
     }
     let (_, end) = raw(&[STOP, DONE]).await;
-    assert_eq!(end.unwrap_err().kind, Kind::BadReply);
+    let error = end.unwrap_err();
+    assert_eq!((error.kind, error.report.calls), (Kind::BadReply, 2), "asked once more");
 }
 
 #[tokio::test]
@@ -164,6 +165,29 @@ async fn a_silent_stream_is_given_up() {
     let (texts, end) = read(&model(&server.base_url()), hurried).await;
     assert_eq!((texts.concat().as_str(), end.unwrap_err().kind), ("begin", Kind::Deadline));
     eventually("the call is closed", || server.stats().closed_by_client == 1).await;
+}
+
+#[tokio::test]
+async fn a_stream_may_pause_for_so_long_and_thoughts_are_no_pause() {
+    let ms = Duration::from_millis;
+    let thought = || (ms(60), "x".to_owned());
+    let mut chunks = vec![(ms(0), "<think>".to_owned())];
+    chunks.extend(std::iter::repeat_with(thought).take(5));
+    chunks.push((ms(0), "</think>answer".to_owned()));
+    let mut gap = chunks.clone();
+    gap.push((Duration::from_secs(3600), "…".to_owned()));
+    for (chunks, complete) in [(chunks, true), (gap, false)] {
+        let server = mock(move |_| MockAction::Stream { chunks: chunks.clone() });
+        let mut options = options(&server.base_url());
+        options.first_token_timeout = ms(200);
+        options.token_timeout = ms(200);
+        let (texts, end) = read(&OpenAiModel::new(options).unwrap(), request(Purpose::Work)).await;
+        assert_eq!(texts.concat(), "answer");
+        match end {
+            Ok(report) => assert!(complete && report.calls == 1),
+            Err(error) => assert!(!complete && error.message.contains("nothing more came"), "{error}"),
+        }
+    }
 }
 
 #[tokio::test]

@@ -3,7 +3,9 @@
 
 use secrecy::ExposeSecret as _;
 use starling_engine::coordinator::CoordinatorSettings;
-use starling_runtime::settings::{ModelPrice, Settings, SettingsError, Sources, parse_override};
+use starling_runtime::settings::{
+    JsonAsked, ModelPrice, ProviderSettings, Settings, SettingsError, Sources, parse_override,
+};
 use std::{io::Write as _, path::PathBuf, time::Duration};
 
 fn env(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
@@ -97,9 +99,77 @@ fn later_layers_win() {
     assert_eq!(settings.processor.slots.worker, 3);
     assert_eq!(settings.telemetry.log_level, "debug");
     assert_eq!(settings.telemetry.otlp_endpoint.as_deref(), Some("http://collector:4318"));
-    assert_eq!(settings.model.api_key.as_ref().unwrap().expose_secret(), "from-starling");
+    assert_eq!(settings.model.provider.api_key.as_ref().unwrap().expose_secret(), "from-starling");
     assert_eq!(settings.model.prices["gpt-4.1"], ModelPrice { input: 2.0, output: 8.0 });
     assert!(!settings.model.is_offline());
+}
+
+#[test]
+fn presets_stand_below_what_is_set_and_take_no_key_of_others() {
+    let (_file, path) = file(
+        "[model]\npreset = \"deepseek\"\nfallback = [\"near\", \"far\"]\n[model.extra_body]\nthinking = { type = \"off\" }\n\
+         [providers.far]\npreset = \"openai\"\nroles = [\"judge\"]\nomit = [\"temperature\"]\n\
+         [providers.near]\npreset = \"ollama\"\nname = \"llama3.2\"\n\
+         [providers.unused]\npreset = \"google\"\n",
+    );
+    let environment = env(&[
+        ("OPENAI_API_KEY", "sk-openai"),
+        ("OPENAI_BASE_URL", "http://elsewhere/v1"),
+        ("DEEPSEEK_API_KEY", "sk-deepseek"),
+        ("STARLING__PROVIDERS__NEAR__BASE_URL", "http://box:1/v1"),
+    ]);
+    let sources = Sources { files: vec![path.clone()], environment, ..Sources::default() };
+    let model = Settings::load(&sources).unwrap().model;
+    let key =
+        |provider: &ProviderSettings| provider.api_key.as_ref().map(|key| key.expose_secret().to_owned());
+    assert!(!model.is_offline());
+    assert_eq!(model.provider.base_url.as_deref(), Some("https://api.deepseek.com/v1"));
+    assert_eq!(key(&model.provider).as_deref(), Some("sk-deepseek"));
+    assert_eq!((model.provider.name.as_str(), model.provider.json), ("deepseek-chat", JsonAsked::Object));
+    assert_eq!(model.provider.extra_body["thinking"]["type"], "off");
+    let [near, far] = model.fallbacks.as_slice() else { panic!("{:?}", model.fallbacks) };
+    assert_eq!(near.base_url.as_deref(), Some("http://box:1/v1"));
+    assert_eq!((near.name.as_str(), key(near)), ("llama3.2", None));
+    assert_eq!(far.base_url.as_deref(), Some("https://api.openai.com/v1"));
+    assert_eq!(key(far).as_deref(), Some("sk-openai"));
+    assert_eq!((&far.roles[..], &far.omit[..]), (&["judge".to_owned()][..], &["temperature".to_owned()][..]));
+
+    // All that is missing is told at once.
+    let overrides = env(&[
+        ("model.fallback", "near,far,nobody"),
+        ("providers.near.name", ""),
+        ("providers.far.roles", "cook"),
+        ("providers.unused.preset", "acme"),
+    ]);
+    let sources = Sources { files: vec![path], overrides, ..Sources::default() };
+    let text = Settings::load(&sources).unwrap_err().to_string();
+    for part in [
+        "model.api_key: expected a key, or one in the environment variable DEEPSEEK_API_KEY",
+        "providers.far.api_key: expected a key, or one in the environment variable OPENAI_API_KEY",
+        "providers.near.name: expected the name of a model",
+        "providers.far.roles: expected some of plan",
+        "providers.unused.preset: expected one of anthropic",
+        "model.fallback: expected names of sections of [providers], each once, found \"nobody\"",
+    ] {
+        assert!(text.contains(part), "{part} is missing: {text}");
+    }
+    assert!(text.contains("6 fault"), "{text}");
+}
+
+#[test]
+fn every_preset_is_complete() {
+    let text = Settings::load(&Sources { overrides: env(&[("model.preset", "?")]), ..Sources::default() })
+        .unwrap_err()
+        .to_string();
+    let named = text.split("expected one of ").nth(1).unwrap().split(", found").next().unwrap().to_owned();
+    let presets: Vec<&str> = named.split(", ").collect();
+    assert!(presets.len() >= 11, "{presets:?}");
+    for preset in presets {
+        let overrides = env(&[("model.preset", preset), ("model.name", "m"), ("model.api_key", "k")]);
+        let model = Settings::load(&Sources { overrides, ..Sources::default() }).unwrap().model;
+        let address = model.provider.base_url.unwrap_or_default();
+        assert!(address.starts_with("https://") || address.starts_with("http://localhost:"), "{preset}");
+    }
 }
 
 #[test]

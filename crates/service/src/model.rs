@@ -1,50 +1,98 @@
 //! The model that the settings ask for.
 
 use crate::{RateLimiter, TracedModel};
-use starling_llm::{Model, ModelNames, OfflineModel, OpenAiModel, OpenAiOptions, OptionsError, Price};
-use starling_runtime::{Node, settings::ModelSettings};
+use starling_llm::{
+    JsonForm, Link, Model, ModelChain, ModelNames, OfflineModel, OpenAiModel, OpenAiOptions, OptionsError,
+    Price, Purpose, Purposes,
+};
+use starling_runtime::{
+    Node,
+    settings::{JsonAsked, ModelSettings, ProviderSettings},
+};
 use std::sync::Arc;
 
 /// Where OpenAI itself is.
 const OPENAI: &str = "https://api.openai.com/v1";
 
-/// Makes the model: an OpenAI-compatible endpoint where a key or an address is set, else the offline one, which needs
-/// no limits.
+/// Makes the model: the OpenAI-compatible endpoints of the settings where a key or an address is set, else the offline one,
+/// which needs no limits.
 ///
 /// # Errors
-/// A setting of the endpoint is wrong.
+/// A setting of an endpoint is wrong.
 pub fn model_from(settings: &ModelSettings) -> Result<AskedModel, OptionsError> {
     if settings.is_offline() {
-        return Ok(AskedModel { model: Arc::new(OfflineModel::new()), limiter: None });
+        return Ok(AskedModel { model: Arc::new(OfflineModel::new()), limiters: Vec::new() });
     }
-    let base_url = settings.base_url.as_deref().unwrap_or(OPENAI);
-    let defaults = OpenAiOptions::new(base_url, settings.name.as_str());
-    let options = OpenAiOptions {
-        api_key: settings.api_key.clone(),
+    // From the last one on, so that each knows for which purposes somebody comes after it.
+    let mut stand_ins = Purposes::NONE;
+    let mut links = Vec::new();
+    let mut limiters = Vec::new();
+    for provider in std::iter::once(&settings.provider).chain(&settings.fallbacks).rev() {
+        let purposes = purposes(provider);
+        let limiter = RateLimiter::new(settings.into());
+        let options = OpenAiOptions { stand_ins, ..options(provider, settings) };
+        let model = OpenAiModel::limited_by(limiter.clone(), options)?;
+        limiters.push((model.info().endpoint, limiter));
+        links.push(Link { model: Arc::new(model), purposes });
+        stand_ins = stand_ins.or(purposes);
+    }
+    limiters.reverse();
+    let first = links.pop();
+    links.reverse();
+    let model: Arc<dyn Model> = match first {
+        Some(first) if links.is_empty() && first.purposes == Purposes::ALL => first.model,
+        Some(first) => Arc::new(ModelChain::new(first, links)),
+        None => Arc::new(OfflineModel::new()), // there is always a first one
+    };
+    Ok(AskedModel { model, limiters })
+}
+
+/// What a provider is asked for.
+fn purposes(provider: &ProviderSettings) -> Purposes {
+    let named = provider.roles.iter().filter_map(|role| match role.as_str() {
+        "plan" => Some(Purpose::Plan),
+        "work" => Some(Purpose::Work),
+        "judge" => Some(Purpose::Judge),
+        "synthesize" => Some(Purpose::Synthesize),
+        _ => None, // the settings took no other word
+    });
+    let named: Purposes = named.collect();
+    if named == Purposes::NONE { Purposes::ALL } else { named }
+}
+
+fn options(provider: &ProviderSettings, settings: &ModelSettings) -> OpenAiOptions {
+    let base_url = provider.base_url.as_deref().unwrap_or(OPENAI);
+    OpenAiOptions {
+        api_key: provider.api_key.clone(),
         models: ModelNames {
-            default: settings.name.clone(),
-            planner: settings.plan.clone(),
-            worker: settings.work.clone(),
-            critic: settings.judge.clone(),
-            synthesizer: settings.synthesize.clone(),
+            default: provider.name.clone(),
+            planner: provider.plan.clone(),
+            worker: provider.work.clone(),
+            critic: provider.judge.clone(),
+            synthesizer: provider.synthesize.clone(),
         },
+        json: match provider.json {
+            JsonAsked::Schema => JsonForm::Schema,
+            JsonAsked::Object => JsonForm::Object,
+            JsonAsked::Prompt => JsonForm::Prompt,
+        },
+        omit: provider.omit.clone(),
+        extra_body: provider.extra_body.clone(),
+        extra_headers: provider.extra_headers.clone(),
         prices: settings
             .prices
             .iter()
             .map(|(model, price)| (model.clone(), Price { input: price.input, output: price.output }))
             .collect(),
         call_timeout: settings.timeout,
-        first_token_timeout: defaults.first_token_timeout.min(settings.timeout),
+        connect_timeout: settings.connect_timeout,
+        first_token_timeout: settings.first_token_timeout,
+        token_timeout: settings.token_timeout,
         max_attempts: settings.tries,
         max_in_flight: settings.max_in_flight,
         max_idle_connections: settings.max_in_flight,
-        ..defaults
-    };
-    let limiter = RateLimiter::new(&settings.rate, settings.breaker, settings.max_in_flight);
-    Ok(AskedModel {
-        model: Arc::new(OpenAiModel::limited_by(limiter.clone(), options)?),
-        limiter: Some(limiter),
-    })
+        ..OpenAiOptions::new(base_url, provider.name.as_str())
+    }
 }
 
 /// The model that the settings ask for.
@@ -52,8 +100,8 @@ pub fn model_from(settings: &ModelSettings) -> Result<AskedModel, OptionsError> 
 pub struct AskedModel {
     /// The model.
     pub model: Arc<dyn Model>,
-    /// How fast it is asked, if there are limits.
-    pub limiter: Option<Arc<RateLimiter>>,
+    /// How fast each endpoint is asked, by its address. None for the offline model.
+    pub limiters: Vec<(String, Arc<RateLimiter>)>,
 }
 
 /// The same model for the services of `node`, with a span and counts for each call.

@@ -32,12 +32,11 @@ impl Parts {
         let model = model_from(&node.settings.model);
         let catalogue = AgentCatalogue::load(node.settings.agents_dir.as_deref());
         match (model, catalogue) {
-            (Ok(AskedModel { model, limiter }), Ok(catalogue)) => {
-                if let Some(limiter) = limiter {
+            (Ok(AskedModel { model, limiters }), Ok(catalogue)) => {
+                if !limiters.is_empty() {
                     let (fleet, process) = (node.fleet.clone(), node.process.clone());
-                    let endpoint = model.info().endpoint;
-                    tokio::spawn(share_with_fleet(limiter.clone(), fleet, process, endpoint));
-                    let rates = Box::new(RateCollector(limiter));
+                    tokio::spawn(share_with_fleet(limiters.clone(), fleet, process));
+                    let rates = Box::new(RateCollector(limiters));
                     node.metrics.with_registry(|registry| registry.register_collector(rates));
                 }
                 Ok(Self { model: traced(model, node), catalogue: Arc::new(catalogue) })

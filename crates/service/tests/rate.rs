@@ -5,14 +5,15 @@ use futures::{FutureExt as _, future::join_all};
 use starling_engine::{
     breaker::{BreakerLimits, BreakerState},
     rate::RateLimits,
+    retries::RetryLimits,
 };
 use starling_llm::{
     Answer, Ask, ChatRequest, Format, Hints, Leave, Limiter as _, Message, Model as _, ModelErrorKind,
     NotSent, OpenAiModel, OpenAiOptions, Purpose, Quota, Speaker,
     mock::{MockAction, MockLimits, MockOptions, MockServer},
 };
-use starling_runtime::settings::RateSettings;
-use starling_service::RateLimiter;
+use starling_runtime::settings::{RateSettings, Settings, Sources};
+use starling_service::{EndpointLimits, RateLimiter, model_from};
 use std::{
     sync::{Arc, Mutex},
     time::Duration,
@@ -23,12 +24,25 @@ const SECOND: Duration = Duration::from_secs(1);
 
 fn limiter(start: f64, longest: usize) -> Arc<RateLimiter> {
     let limits = RateLimits { start, min: 0.1, burst: Duration::ZERO, ..RateLimits::default() };
-    RateLimiter::new(&RateSettings { limits, tokens_per_minute: None }, BreakerLimits::default(), longest)
+    let rate = RateSettings { limits, tokens_per_minute: None };
+    RateLimiter::new(EndpointLimits { longest, ..limits_of(rate) })
+}
+
+fn limits_of(rate: RateSettings) -> EndpointLimits {
+    EndpointLimits { rate, breaker: BreakerLimits::default(), retries: RetryLimits::default(), longest: 1000 }
 }
 
 fn ask(within: Duration) -> Ask {
     let deadline = Instant::now() + within;
-    Ask { model: "m".into(), purpose: Purpose::Work, tokens: 10, deadline, failed: 0 }
+    Ask {
+        model: "m".into(),
+        purpose: Purpose::Work,
+        tokens: 10,
+        deadline,
+        failed: 0,
+        retry: false,
+        patient: true,
+    }
 }
 
 async fn admit(limiter: &RateLimiter, within: Duration) -> Box<dyn Leave> {
@@ -132,7 +146,7 @@ fn request(number: usize, max_tokens: u32, within: Duration) -> ChatRequest {
 }
 
 fn model(server: &MockServer, rate: RateSettings) -> OpenAiModel {
-    let limiter = RateLimiter::new(&rate, BreakerLimits::default(), 1000);
+    let limiter = RateLimiter::new(limits_of(rate));
     OpenAiModel::limited_by(limiter, OpenAiOptions::new(server.base_url(), "m")).unwrap()
 }
 
@@ -222,6 +236,29 @@ async fn an_endpoint_that_fails_is_left_alone_and_calls_wait() {
     assert_eq!(limiter.breaker(), BreakerState::Closed);
 }
 
+#[tokio::test(start_paused = true)]
+async fn only_a_share_of_the_calls_is_sent_again_and_the_rest_of_them_wait() {
+    let retries = RetryLimits { share: 0.1, per_second: 0.1, burst: 2 };
+    let limiter = RateLimiter::new(EndpointLimits { retries, ..limits_of(RateSettings::unlimited()) });
+    let again = |within| Ask { retry: true, failed: 1, ..ask(within) };
+    let begun = Instant::now();
+    let mut leaves = Vec::new();
+    for _ in 0..2 {
+        leaves.push(limiter.admit(again(SECOND)).await.unwrap_or_else(|not_sent| panic!("{not_sent}")));
+    }
+    assert!(begun.elapsed() < SECOND / 10, "as many at once as are allowed: {:?}", begun.elapsed());
+    let refused = limiter.admit(again(SECOND)).await.err();
+    assert_eq!(refused, Some(NotSent::NoRetry));
+    // First tries are not held up, and make room for one more.
+    for _ in 0..10 {
+        leaves.push(admit(&limiter, SECOND).await);
+    }
+    assert!(limiter.admit(again(SECOND)).await.is_ok());
+    let begun = Instant::now();
+    assert!(limiter.admit(again(60 * SECOND)).await.is_ok(), "who has time waits");
+    assert!(begun.elapsed() > 5 * SECOND, "{:?}", begun.elapsed());
+}
+
 #[tokio::test]
 async fn an_outage_of_an_endpoint_costs_time_and_no_call() {
     // The first 25 requests fail, 10 of which open the circuit.
@@ -234,7 +271,7 @@ async fn an_outage_of_an_endpoint_costs_time_and_no_call() {
     }));
     let server = MockServer::start(options).unwrap();
     let breaker = BreakerLimits { failures: 10, open: SECOND / 5, probes: 1 };
-    let limiter = RateLimiter::new(&as_set(), breaker, 1000);
+    let limiter = RateLimiter::new(EndpointLimits { breaker, ..limits_of(as_set()) });
     let mut options = OpenAiOptions::new(server.base_url(), "m");
     options.backoff = starling_llm::Backoff { base: SECOND / 100, cap: SECOND / 50 };
     let model = OpenAiModel::limited_by(limiter.clone(), options).unwrap();
@@ -251,8 +288,8 @@ async fn questions_that_make_an_endpoint_fail_do_not_keep_it_closed_for_others()
         if number < 12 { MockAction::error(500, "it crashed") } else { MockAction::reply("fine") }
     }));
     let server = MockServer::start(options).unwrap();
-    let limiter =
-        RateLimiter::new(&as_set(), BreakerLimits { open: SECOND / 5, ..BreakerLimits::default() }, 1000);
+    let breaker = BreakerLimits { open: SECOND / 5, ..BreakerLimits::default() };
+    let limiter = RateLimiter::new(EndpointLimits { breaker, ..limits_of(as_set()) });
     let mut options = OpenAiOptions::new(server.base_url(), "m");
     options.backoff = starling_llm::Backoff { base: SECOND / 100, cap: SECOND / 50 };
     let model = OpenAiModel::limited_by(limiter.clone(), options).unwrap();
@@ -275,4 +312,30 @@ async fn questions_that_make_an_endpoint_fail_do_not_keep_it_closed_for_others()
         let error = question.await.unwrap().unwrap_err();
         assert!(matches!(error.kind, ModelErrorKind::Server | ModelErrorKind::Deadline), "{error}");
     }
+}
+
+#[tokio::test]
+async fn an_endpoint_that_fails_for_all_is_not_waited_for_where_another_one_answers() {
+    let down = MockServer::start(MockOptions::new(Arc::new(|_| MockAction::error(503, "down")))).unwrap();
+    let up = MockServer::start(MockOptions::new(Arc::new(|_| MockAction::reply("fine")))).unwrap();
+    let overrides = [
+        ("model.base_url", down.base_url()),
+        ("model.name", "m".to_owned()),
+        ("model.tries", "1".to_owned()),
+        ("model.breaker.failures", "3".to_owned()),
+        ("model.breaker.open", "1h".to_owned()),
+        ("model.fallback", "other".to_owned()),
+        ("providers.other.base_url", up.base_url()),
+        ("providers.other.name", "m".to_owned()),
+    ];
+    let overrides = overrides.map(|(path, value)| (path.to_owned(), value)).to_vec();
+    let settings = Settings::load(&Sources { overrides, ..Sources::default() }).unwrap();
+    let asked = model_from(&settings.model).unwrap();
+    for number in 0..20 {
+        let reply = asked.model.chat(request(number, 10, 60 * SECOND)).await.unwrap();
+        assert_eq!(reply.text, "fine");
+    }
+    assert_eq!(down.stats().calls, 3, "then it is left alone");
+    let breakers: Vec<_> = asked.limiters.iter().map(|(_, limiter)| limiter.breaker()).collect();
+    assert_eq!(breakers, [BreakerState::Open, BreakerState::Closed]);
 }

@@ -1,11 +1,11 @@
 //! From a result to a verdict.
 
-use crate::verdict::{Reply, read_verdict};
+use crate::verdict::{Reply, check_verdict, read_verdict};
 use async_trait::async_trait;
 use starling_agents::{
     AgentCatalogue, JudgePrompt, PromptBudget, VERDICT_SCHEMA, judge_messages, verdict_schema,
 };
-use starling_llm::{ChatRequest, Format, Model, Purpose};
+use starling_llm::{ChatRequest, Format, Model, ModelErrorKind, Purpose};
 use starling_protocol::{
     Body, CallReport, Envelope, EnvelopeId, Judgement, RecordRef, Role, Scored, Tag, TaskResult, Unavailable,
     Unparseable, Verdict,
@@ -63,7 +63,11 @@ impl CriticHandler {
         let request = ChatRequest {
             purpose: Purpose::Judge,
             messages: judge_messages(agent, &prompt, self.prompt),
-            format: Format::Json { name: VERDICT_SCHEMA.to_owned(), schema: self.schema.clone() },
+            format: Format::Json {
+                name: VERDICT_SCHEMA.to_owned(),
+                schema: self.schema.clone(),
+                check: Some(check_verdict),
+            },
             max_tokens: agent.max_tokens,
             temperature: agent.temperature,
             deadline: instant_of(envelope.deadline, &self.clock),
@@ -81,6 +85,11 @@ impl CriticHandler {
                     (Judgement::Unparseable(Unparseable { excerpt }), reply.report)
                 }
             },
+            // It answered, twice.
+            Err(error) if error.kind == ModelErrorKind::BadReply => {
+                span.fail(&error.to_string());
+                (Judgement::Unparseable(Unparseable { excerpt: error.message }), error.report)
+            }
             Err(error) => {
                 span.fail(&error.to_string());
                 let reason = format!("{}: {error}", error.kind.code());

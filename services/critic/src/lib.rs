@@ -6,4 +6,4 @@ mod verdict;
 
 pub use handler::CriticHandler;
 pub use service::serve;
-pub use verdict::{Reply, read_verdict};
+pub use verdict::{Reply, check_verdict, read_verdict};

@@ -6,6 +6,8 @@ use starling_protocol::Scored;
 
 /// The longest excerpt of an unreadable reply, in characters.
 const MAX_EXCERPT_CHARS: usize = 500;
+/// The longest beginning of a wrong score that is quoted, in characters.
+const MAX_GIVEN_CHARS: usize = 50;
 
 /// What a critic's reply is.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,18 +25,30 @@ pub enum Reply {
 /// shape: 7 may be meant as 0.7, or as a bad joke, and only a real score can reject a result.
 #[must_use]
 pub fn read_verdict(reply: &str) -> Reply {
-    let scored = json_text::extract(reply, '{')
-        .ok()
-        .and_then(|json| serde_json::from_str::<Value>(json).ok())
-        .and_then(|verdict| {
-            let score = score(verdict.get("score")?)?;
-            let feedback = verdict.get("feedback").and_then(Value::as_str).unwrap_or_default();
-            Some(Scored { score, feedback: feedback.trim().to_owned() })
-        });
-    match scored {
-        Some(scored) => Reply::Scored(scored),
-        None => Reply::Unparseable { excerpt: reply.chars().take(MAX_EXCERPT_CHARS).collect() },
+    let excerpt = || reply.chars().take(MAX_EXCERPT_CHARS).collect();
+    match json_text::extract(reply, '{').map_err(|reason| reason.to_string()).and_then(scored) {
+        Ok(scored) => Reply::Scored(scored),
+        Err(_) => Reply::Unparseable { excerpt: excerpt() },
     }
+}
+
+/// Whether a JSON text is a verdict.
+///
+/// # Errors
+/// What is wrong with it, for the model.
+pub fn check_verdict(json: &str) -> Result<(), String> {
+    scored(json).map(drop)
+}
+
+fn scored(json: &str) -> Result<Scored, String> {
+    let verdict: Value = serde_json::from_str(json).map_err(|error| error.to_string())?;
+    let given = verdict.get("score").ok_or("`score` is missing.")?;
+    let score = score(given).ok_or_else(|| {
+        let given: String = given.to_string().chars().take(MAX_GIVEN_CHARS).collect();
+        format!("`score` must be a number from 0 to 1, and is {given}.")
+    })?;
+    let feedback = verdict.get("feedback").and_then(Value::as_str).unwrap_or_default();
+    Ok(Scored { score, feedback: feedback.trim().to_owned() })
 }
 
 fn score(value: &Value) -> Option<f64> {

@@ -1,11 +1,12 @@
 //! One question: its attempts, its deadline and what it costs.
 
 use super::Endpoint;
+use super::amend::amended;
 use super::dialect::Dialect;
 use super::fault::{self, Fault};
 use super::hints;
 use super::options::Price;
-use super::reply::{self, Spoiled};
+use super::reply::{self, Spoiled, Wanted};
 use super::retry::wait_before_next;
 use crate::{Answer, Ask, ChatReply, ChatRequest, Format, Hints, Leave, ModelError, ModelErrorKind, NotSent};
 use reqwest::Response;
@@ -33,6 +34,10 @@ pub(super) struct Call {
     excused: u32,
     /// A stale connection was met; the next one is an ordinary failure.
     renewed: bool,
+    /// A reply was of no use, and the model was asked once more.
+    amended: bool,
+    /// The next attempt follows one that failed, or whose reply was of no use.
+    retries: bool,
     ledger: Ledger,
     permit: Option<OwnedSemaphorePermit>,
 }
@@ -70,6 +75,8 @@ impl Call {
             refused: 0,
             excused: 0,
             renewed: false,
+            amended: false,
+            retries: false,
             permit: None,
         };
         let in_flight = Arc::clone(&call.endpoint.in_flight);
@@ -88,7 +95,7 @@ impl Call {
 
     /// Asks for a whole reply until there is one.
     pub(super) async fn whole(mut self) -> Result<ChatReply, ModelError> {
-        let opener = reply::opener(&self.request.format);
+        let wanted = Wanted::by(&self.request.format);
         loop {
             let mut leave = self.admit().await?;
             let limit = self.attempt_limit();
@@ -96,7 +103,7 @@ impl Call {
                 let response = self.send(&mut leave).await?;
                 let most = self.endpoint.options.max_response_bytes;
                 let body = read_body(response, most).await?;
-                reply::read_completion(&body, opener)
+                reply::read_completion(&body, wanted)
             };
             let outcome = timeout_at(limit, attempt).await;
             self.ledger.calls += 1;
@@ -123,8 +130,8 @@ impl Call {
         earlier(self.request.deadline, Instant::now().checked_add(self.endpoint.options.call_timeout))
     }
 
-    /// When the first text of an attempt that begins now must have come.
-    pub(super) fn first_text_limit(&self, attempt_limit: Instant) -> Instant {
+    /// When the reply to an attempt that begins now must have begun.
+    pub(super) fn first_token_limit(&self, attempt_limit: Instant) -> Instant {
         earlier(attempt_limit, Instant::now().checked_add(self.endpoint.options.first_token_timeout))
     }
 
@@ -137,14 +144,18 @@ impl Call {
         Fault::new(ModelErrorKind::Server, format!("no complete reply within {limit:?}, the limit of a call"))
     }
 
-    /// The fault of an attempt whose first text did not come until `first_limit`, where all of it may take until
-    /// `limit`.
-    pub(super) fn too_silent(&self, first_limit: Instant, limit: Instant) -> Fault {
-        if first_limit >= limit {
+    /// The fault of an attempt that was silent until `silent`, where all of it may take until `limit`.
+    pub(super) fn too_silent(&self, silent: Instant, limit: Instant, has_begun: bool) -> Fault {
+        if silent >= limit {
             return self.too_slow(limit);
         }
-        let limit = self.endpoint.options.first_token_timeout;
-        Fault::new(ModelErrorKind::Server, format!("no text within {limit:?}"))
+        let options = &self.endpoint.options;
+        let message = if has_begun {
+            format!("the reply began, and nothing more came within {:?}", options.token_timeout)
+        } else {
+            format!("no text within {:?}", options.first_token_timeout)
+        };
+        Fault::new(ModelErrorKind::Server, message)
     }
 
     /// Waits until an attempt may begin.
@@ -157,12 +168,16 @@ impl Call {
             tokens: self.estimate(0).prompt_tokens.saturating_add(reply),
             deadline: self.request.deadline,
             failed: self.attempt + self.excused,
+            retry: self.retries,
+            patient: !self.has_stand_in(),
         };
         match limiter.admit(ask).await {
             Ok(leave) => Ok(Admitted(Some(leave))),
             Err(not_sent) => {
                 let kind = match not_sent {
-                    NotSent::NoTurn { .. } | NotSent::TooLate { .. } => ModelErrorKind::Deadline,
+                    NotSent::NoTurn { .. } | NotSent::TooLate { .. } | NotSent::NoRetry => {
+                        ModelErrorKind::Deadline
+                    }
                     NotSent::Down => ModelErrorKind::Server,
                     NotSent::Full(_) => ModelErrorKind::RateLimited,
                 };
@@ -171,19 +186,18 @@ impl Call {
         }
     }
 
+    /// Whether somebody else answers if this endpoint does not, so that it need not be waited for.
+    fn has_stand_in(&self) -> bool {
+        self.endpoint.options.stand_ins.contains(self.request.purpose)
+    }
+
     /// Sends the question once; a reply that is not 2xx is a fault.
     pub(super) fn send<'a>(
         &self,
         leave: &'a mut Admitted,
     ) -> impl Future<Output = Result<Response, Fault>> + Send + use<'a> {
         let options = &self.endpoint.options;
-        let body = self.dialect.body(
-            &self.request,
-            &self.ledger.asked,
-            self.streams,
-            options.send_temperature,
-            &options.extra_body,
-        );
+        let body = self.dialect.body(&self.request, &self.ledger.asked, self.streams, options);
         let target = &self.endpoint.target;
         let mut request = self
             .endpoint
@@ -236,16 +250,30 @@ impl Call {
             self.renewed = true;
             return Ok(());
         }
+        if let Some(amend) = fault.amend.as_ref().filter(|_| !self.amended) {
+            self.amended = true;
+            self.retries = true;
+            self.count_failure(fault.kind);
+            tracing::debug!(
+                endpoint = self.endpoint.target.endpoint,
+                reason = fault.message,
+                "a reply is of no use, asking once more"
+            );
+            amended(&mut self.request.messages, amend);
+            return Ok(());
+        }
         // Who is refused, or met an endpoint that fails for all, waits for as long as it takes: somebody sees to it that
         // not too many come back.
         let refused = fault.kind == ModelErrorKind::RateLimited && self.endpoint.limiter.is_some();
         let (count, most) = match () {
             () if refused => (&mut self.refused, None),
+            () if excused && self.has_stand_in() => return Err(self.error(fault)),
             () if excused => (&mut self.excused, None),
             () => (&mut self.attempt, Some(self.endpoint.options.max_attempts)),
         };
         *count += 1;
         let attempt = *count;
+        self.retries = !refused && !excused;
         let remaining = self.request.deadline.saturating_duration_since(Instant::now());
         let wait = if fault.retry {
             wait_before_next(

@@ -1,5 +1,6 @@
 //! How much of the protocol an endpoint understands. Found out by asking, remembered for the process.
 
+use super::options::OpenAiOptions;
 use crate::{ChatRequest, Format, Message, Speaker};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -7,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 /// How JSON is asked for, from the strictest to the one that every model understands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum JsonForm {
+pub enum JsonForm {
     /// `response_format` with the schema.
     #[default]
     Schema,
@@ -67,13 +68,12 @@ impl Dialect {
         request: &ChatRequest,
         model: &str,
         streams: bool,
-        send_temperature: bool,
-        extra: &Map<String, Value>,
+        options: &OpenAiOptions,
     ) -> Value {
         let mut body = Map::new();
         body.insert("model".to_owned(), json!(model));
         let mut messages = request.messages.clone();
-        if let Format::Json { name, schema } = &request.format {
+        if let Format::Json { name, schema, .. } = &request.format {
             if self.json != JsonForm::Schema {
                 explain_schema(&mut messages, schema);
             }
@@ -94,7 +94,6 @@ impl Dialect {
             body.insert(field.to_owned(), json!(max));
         }
         if let Some(temperature) = request.temperature
-            && send_temperature
             && !self.no_temperature
         {
             // Through its shortest decimal form, else 0.2 becomes 0.20000000298.
@@ -107,7 +106,10 @@ impl Dialect {
                 body.insert("stream_options".to_owned(), json!({"include_usage": true}));
             }
         }
-        for (key, value) in extra {
+        for name in &options.omit {
+            body.remove(name);
+        }
+        for (key, value) in &options.extra_body {
             body.insert(key.clone(), value.clone());
         }
         Value::Object(body)
@@ -137,21 +139,26 @@ fn explain_schema(messages: &mut Vec<Message>, schema: &Value) {
 }
 
 /// The dialects found out so far, by model; as many entries as models in the settings.
-#[derive(Default)]
 pub(super) struct Dialects {
+    /// What is spoken as long as nothing was found out.
+    first: Dialect,
     known: Mutex<BTreeMap<String, Dialect>>,
 }
 
 impl Dialects {
+    pub(super) fn beginning_with(json: JsonForm) -> Dialects {
+        Dialects { first: Dialect { json, ..Dialect::default() }, known: Mutex::default() }
+    }
+
     pub(super) fn of(&self, model: &str) -> Dialect {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.get(model).copied().unwrap_or_default()
+        known.get(model).copied().unwrap_or(self.first)
     }
 
     /// Remembers; what other calls found out in the meantime stays.
     pub(super) fn learn(&self, model: &str, dialect: Dialect) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let entry = known.entry(model.to_owned()).or_default();
+        let entry = known.entry(model.to_owned()).or_insert(self.first);
         *entry = entry.merge(dialect);
     }
 }

@@ -4,6 +4,9 @@ use crate::{Answer, ModelErrorKind};
 use serde_json::Value;
 use std::time::Duration;
 
+/// The longest beginning of a wrong reply that the model is shown again, in characters.
+const MAX_SAID_CHARS: usize = 4_000;
+
 /// A failed attempt.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Fault {
@@ -15,9 +18,25 @@ pub(super) struct Fault {
     pub(super) retry_after: Option<Duration>,
     /// What the server refused about the request, lower case, if it refused the request as such:
     /// maybe a simpler request will do.
-    pub(super) refusal: Option<String>,
+    pub(super) refusal: Option<Box<str>>,
     /// Maybe only a kept connection that had ended: worth one more attempt at once.
     pub(super) stale: bool,
+    /// How to ask once more after a reply that is of no use; `None` if it was no such reply.
+    pub(super) amend: Option<Box<Amend>>,
+}
+
+/// How to ask once more after a reply that is of no use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Amend {
+    /// In the same words: it was not the model that went wrong.
+    Repeat,
+    /// With what the model did wrong.
+    Tell {
+        /// A sentence about the reply, for the model.
+        wrong: String,
+        /// The beginning of the reply; empty if nothing was said or it is not at hand.
+        said: String,
+    },
 }
 
 impl Fault {
@@ -32,6 +51,7 @@ impl Fault {
             retry_after: None,
             refusal: None,
             stale: false,
+            amend: None,
         }
     }
 
@@ -46,8 +66,16 @@ impl Fault {
         }
     }
 
+    /// A reply that is none, for no fault of the model's.
     pub(super) fn bad_reply(message: impl Into<String>) -> Fault {
-        Fault::new(ModelErrorKind::BadReply, message)
+        Fault { amend: Some(Box::new(Amend::Repeat)), ..Fault::new(ModelErrorKind::BadReply, message) }
+    }
+
+    /// A reply that is not what the model was asked for. It `said` this.
+    pub(super) fn wrong_reply(message: impl Into<String>, wrong: impl Into<String>, said: &str) -> Fault {
+        let said = said.chars().take(MAX_SAID_CHARS).collect();
+        let amend = Some(Box::new(Amend::Tell { wrong: wrong.into(), said }));
+        Fault { amend, ..Fault::new(ModelErrorKind::BadReply, message) }
     }
 }
 
@@ -167,14 +195,14 @@ fn judge(status: u16, complaint: &Complaint) -> Fault {
             let mut fault = Fault::new(Kind::Server, format!("the server failed ({status}): {quoted}"));
             // Some servers answer a schema that they cannot compile with 500.
             if text.contains("grammar") || text.contains("json_schema") {
-                fault.refusal = Some(text);
+                fault.refusal = Some(text.into());
             }
             fault
         }
         _ => {
             let mut fault = Fault::new(Kind::BadRequest, format!("refused ({status}): {quoted}"));
             if matches!(status, 400 | 422) {
-                fault.refusal = Some(format!("{text} {codes}"));
+                fault.refusal = Some(format!("{text} {codes}").into());
             }
             fault
         }

@@ -4,6 +4,7 @@
 //! ([`fault`]), when to ask again ([`retry`]), what came back ([`reply`], [`sse`]). Here and in
 //! [`call`] and [`streaming`] are their effects.
 
+mod amend;
 mod call;
 mod dialect;
 mod failures;
@@ -16,6 +17,7 @@ mod retry;
 mod sse;
 mod streaming;
 
+pub use dialect::JsonForm;
 pub use options::{Backoff, ModelNames, OpenAiOptions, OptionsError, Price};
 
 use crate::{
@@ -78,7 +80,7 @@ impl OpenAiModel {
             inner: Arc::new(Endpoint {
                 client,
                 secrets: options.secrets(&target),
-                dialects: Dialects::default(),
+                dialects: Dialects::beginning_with(options.json),
                 failures: Failures::of(&options.models),
                 in_flight: Arc::new(Semaphore::new(options.max_in_flight.min(Semaphore::MAX_PERMITS))),
                 limiter,

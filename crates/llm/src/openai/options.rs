@@ -1,6 +1,7 @@
 //! What a user sets about an endpoint, checked once.
 
-use crate::Purpose;
+use super::dialect::JsonForm;
+use crate::{Purpose, Purposes};
 use reqwest::Url;
 use secrecy::{ExposeSecret, SecretString};
 use std::collections::BTreeMap;
@@ -23,8 +24,10 @@ pub struct OpenAiOptions {
     pub connect_timeout: Duration,
     /// Longest time of one attempt, whole reply included. Default 120 s.
     pub call_timeout: Duration,
-    /// Longest wait for the first text of a streamed reply. Default 60 s.
+    /// Longest wait until a streamed reply begins, be it with thoughts. Default 60 s.
     pub first_token_timeout: Duration,
+    /// Longest pause of a streamed reply that has begun. Default 30 s.
+    pub token_timeout: Duration,
     /// Attempts of one question, the first included. Default 4.
     pub max_attempts: u32,
     /// Waits between attempts.
@@ -37,8 +40,12 @@ pub struct OpenAiOptions {
     pub max_idle_connections: usize,
     /// Fields merged into every request body; they win over ours.
     pub extra_body: serde_json::Map<String, serde_json::Value>,
-    /// Whether to send the temperature. Default true; it is also dropped when the endpoint refuses it.
-    pub send_temperature: bool,
+    /// Fields that are left out of the body, such as `temperature`. What an endpoint refuses is found out anyway.
+    pub omit: Vec<String>,
+    /// How JSON is asked for at first. Default: by its schema; what an endpoint refuses is not asked for again.
+    pub json: JsonForm,
+    /// Purposes for which somebody else answers if this endpoint does not: it is not waited for when it fails for all.
+    pub stand_ins: Purposes,
     /// Further headers, such as `api-key`; values are treated as secrets.
     pub extra_headers: BTreeMap<String, SecretString>,
 }
@@ -117,13 +124,16 @@ impl OpenAiOptions {
             connect_timeout: Duration::from_secs(5),
             call_timeout: Duration::from_secs(120),
             first_token_timeout: Duration::from_secs(60),
+            token_timeout: Duration::from_secs(30),
             max_attempts: 4,
             backoff: Backoff::default(),
             max_response_bytes: 8 << 20,
             max_in_flight: 256,
             max_idle_connections: 256,
             extra_body: serde_json::Map::new(),
-            send_temperature: true,
+            omit: Vec::new(),
+            json: JsonForm::default(),
+            stand_ins: Purposes::NONE,
             extra_headers: BTreeMap::new(),
         }
     }
@@ -139,6 +149,7 @@ impl OpenAiOptions {
             ("call_timeout", self.call_timeout.is_zero()),
             ("connect_timeout", self.connect_timeout.is_zero()),
             ("first_token_timeout", self.first_token_timeout.is_zero()),
+            ("token_timeout", self.token_timeout.is_zero()),
         ] {
             if zero {
                 return Err(OptionsError::Zero(name));

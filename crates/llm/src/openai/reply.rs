@@ -3,7 +3,7 @@
 use super::fault::{self, Fault};
 use super::sse::SseEvent;
 use crate::json_text::{self, Cleaner, NoJson};
-use crate::{Format, ModelErrorKind};
+use crate::{Format, JsonCheck, ModelErrorKind};
 use serde::Deserialize;
 use serde_json::Value;
 use starling_protocol::Usage;
@@ -75,19 +75,29 @@ impl From<Fault> for Spoiled {
     }
 }
 
-/// The bracket that a reply of this form begins with; `None` for prose.
-pub(super) fn opener(format: &Format) -> Option<char> {
-    match format {
-        Format::Text => None,
-        Format::Json { schema, .. } => {
-            let array = schema.get("type").and_then(Value::as_str) == Some("array");
-            Some(if array { '[' } else { '{' })
+/// What a reply has to be.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Wanted {
+    /// The bracket that it begins with; `None` for prose.
+    pub(super) opener: Option<char>,
+    /// Whether JSON is what it should be.
+    check: Option<JsonCheck>,
+}
+
+impl Wanted {
+    pub(super) fn by(format: &Format) -> Wanted {
+        match format {
+            Format::Text => Wanted::default(),
+            Format::Json { schema, check, .. } => {
+                let array = schema.get("type").and_then(Value::as_str) == Some("array");
+                Wanted { opener: Some(if array { '[' } else { '{' }), check: *check }
+            }
         }
     }
 }
 
 /// Reads the body of a 200.
-pub(super) fn read_completion(body: &[u8], opener: Option<char>) -> Result<Reply, Spoiled> {
+pub(super) fn read_completion(body: &[u8], wanted: Wanted) -> Result<Reply, Spoiled> {
     let completion: Completion = serde_json::from_slice(body).map_err(|error| {
         let start = String::from_utf8_lossy(body.get(..200).unwrap_or(body));
         Fault::bad_reply(format!(
@@ -110,7 +120,7 @@ pub(super) fn read_completion(body: &[u8], opener: Option<char>) -> Result<Reply
         return Err(spoil(fault));
     }
     let raw = said.content.map(Content::into_text).unwrap_or_default();
-    match usable_text(&raw, opener, finish) {
+    match usable_text(&raw, wanted, finish) {
         Ok(text) => Ok(Reply { text, model, usage }),
         Err(fault) => Err(spoil(fault)),
     }
@@ -125,36 +135,44 @@ fn refused(finish: Option<&str>, refusal: Option<&str>) -> Option<Fault> {
         .then(|| Fault::new(ModelErrorKind::Filtered, "the provider's content filter stopped the reply"))
 }
 
-fn usable_text(raw: &str, opener: Option<char>, finish: Option<&str>) -> Result<String, Fault> {
+fn usable_text(raw: &str, wanted: Wanted, finish: Option<&str>) -> Result<String, Fault> {
     let cut = finish == Some("length");
-    match opener {
-        Some(opener) => match json_text::extract(raw, opener) {
-            Ok(json) => Ok(json.to_owned()),
-            Err(reason) => Err(no_json(reason, cut, raw)),
-        },
-        None => {
-            let text = json_text::without_thoughts(raw).trim_end();
-            if text.is_empty() { Err(empty(cut)) } else { Ok(text.to_owned()) }
+    let Some(opener) = wanted.opener else {
+        let text = json_text::without_thoughts(raw).trim_end();
+        return if text.is_empty() { Err(empty(cut)) } else { Ok(text.to_owned()) };
+    };
+    if raw.trim().is_empty() {
+        return Err(empty(cut));
+    }
+    let json = json_text::extract(raw, opener).map_err(|reason| no_json(&reason, cut, raw))?;
+    match wanted.check.map_or(Ok(()), |check| check(json)) {
+        Ok(()) => Ok(json.to_owned()),
+        Err(wrong) => {
+            let message = format!("the JSON of the reply is not what was asked for: {wrong}");
+            Err(Fault::wrong_reply(message, format!("{ONLY_JSON} {wrong}"), raw))
         }
     }
 }
 
+const TOO_LONG: &str = "It was cut off because it was too long: be much shorter.";
+const ONLY_JSON: &str = "Reply with one JSON value that matches the schema, complete, and with nothing else: no prose, no code fence.";
+
 fn empty(cut: bool) -> Fault {
-    Fault::bad_reply(if cut {
-        "the reply was cut off at max_tokens before it said anything"
+    if cut {
+        Fault::wrong_reply("the reply was cut off at max_tokens before it said anything", TOO_LONG, "")
     } else {
-        "the reply is empty"
-    })
+        Fault::bad_reply("the reply is empty")
+    }
 }
 
-fn no_json(reason: NoJson, cut: bool, raw: &str) -> Fault {
-    Fault::bad_reply(if cut {
-        "the JSON of the reply was cut off at max_tokens".to_owned()
-    } else if raw.trim().is_empty() {
-        "the reply is empty".to_owned()
+/// `said` is what can be shown to the model of what it said.
+fn no_json(reason: &NoJson, cut: bool, said: &str) -> Fault {
+    if cut {
+        let wrong = format!("{TOO_LONG} {ONLY_JSON}");
+        Fault::wrong_reply("the JSON of the reply was cut off at max_tokens", wrong, said)
     } else {
-        reason.to_string()
-    })
+        Fault::wrong_reply(reason.to_string(), format!("Problem: {reason}. {ONLY_JSON}"), said)
+    }
 }
 
 fn read_usage(usage: &Value) -> Option<Usage> {
@@ -260,11 +278,11 @@ impl Assembly {
         let cut = self.finish.as_deref() == Some("length");
         let last = self.cleaner.finish();
         self.said_something |= !last.trim().is_empty();
-        if self.json {
-            let raw = if self.raw_chars == 0 { "" } else { "(said)" };
-            self.cleaner.verdict().map_err(|reason| no_json(reason, cut, raw))?;
-        } else if !self.said_something {
+        if self.raw_chars == 0 || !self.json && !self.said_something {
             return Err(empty(cut));
+        }
+        if self.json {
+            self.cleaner.verdict().map_err(|reason| no_json(&reason, cut, ""))?;
         }
         Ok(last)
     }
@@ -315,13 +333,15 @@ mod tests {
             ("[".repeat(100_000), None, Err(Kind::BadReply)),
         ];
         for (body, opener, expected) in table {
-            let got = read_completion(body.as_bytes(), opener);
+            let got = read_completion(body.as_bytes(), Wanted { opener, check: None });
             match expected {
                 Ok(text) => assert_eq!(got.unwrap().text, text),
                 Err(kind) => assert_eq!(got.unwrap_err().fault.kind, kind, "{}", fault::quote(&body)),
             }
         }
-        let spoiled = read_completion(said("{", "length").as_bytes(), Some('{')).unwrap_err();
+        let spoiled =
+            read_completion(said("{", "length").as_bytes(), Wanted { opener: Some('{'), check: None })
+                .unwrap_err();
         assert!(spoiled.fault.message.contains("cut off at max_tokens"));
         assert_eq!(spoiled.usage.unwrap().prompt_tokens, 3);
     }

@@ -2,7 +2,7 @@
 
 use super::call::{Admitted, Call, network_fault, read_body, too_big};
 use super::fault::Fault;
-use super::reply::{self, Assembly};
+use super::reply::{Assembly, Wanted};
 use super::sse::{SseDecoder, SseEvent};
 use crate::{ModelError, StreamEvent, TextStream};
 use futures::StreamExt;
@@ -25,7 +25,7 @@ pub(super) async fn open(mut call: Call) -> Result<TextStream, ModelError> {
         let mut leave = call.admit().await?;
         call.count_call();
         let limit = call.attempt_limit();
-        let first_limit = call.first_text_limit(limit);
+        let first_limit = call.first_token_limit(limit);
         match first_text(&call, &mut leave, limit, first_limit).await {
             Ok((attempt, first)) => {
                 return Ok(Running { call, leave, attempt, next: Some(first), over: false }.into_stream());
@@ -48,11 +48,11 @@ async fn first_text(
     limit: Instant,
     first_limit: Instant,
 ) -> Result<(Attempt, String), (Fault, Option<Attempt>)> {
-    let opened = timeout_at(first_limit, Attempt::start(call, leave, limit)).await;
-    let mut attempt =
-        opened.unwrap_or_else(|_| Err(call.too_silent(first_limit, limit))).map_err(|fault| (fault, None))?;
-    let first = timeout_at(first_limit, attempt.next_text(call)).await;
-    match first.unwrap_or_else(|_| Err(call.too_silent(first_limit, limit))) {
+    let opened = timeout_at(first_limit, Attempt::start(call, leave, limit, first_limit)).await;
+    let mut attempt = opened
+        .unwrap_or_else(|_| Err(call.too_silent(first_limit, limit, false)))
+        .map_err(|fault| (fault, None))?;
+    match attempt.next_text(call).await {
         Ok(Some(text)) => Ok((attempt, text)),
         Ok(None) => Err((Fault::bad_reply("the reply is empty"), Some(attempt))),
         Err(fault) => Err((fault, Some(attempt))),
@@ -77,20 +77,30 @@ struct Attempt {
     assembly: Assembly,
     received: usize,
     limit: Instant,
+    /// When more must have come. Comments that keep the connection alive are nothing; thoughts are something.
+    silent: Instant,
+    has_begun: bool,
     ended: bool,
 }
 
 impl Attempt {
-    async fn start(call: &Call, leave: &mut Admitted, limit: Instant) -> Result<Attempt, Fault> {
+    async fn start(
+        call: &Call,
+        leave: &mut Admitted,
+        limit: Instant,
+        silent: Instant,
+    ) -> Result<Attempt, Fault> {
         let response = call.send(leave).await?;
         let most = call.endpoint.options.max_response_bytes;
-        let opener = reply::opener(&call.request.format);
+        let opener = Wanted::by(&call.request.format).opener;
         let mut attempt = Attempt {
             response: None,
             decoder: SseDecoder::new(most),
             assembly: Assembly::new(opener),
             received: 0,
             limit,
+            silent,
+            has_begun: false,
             ended: false,
         };
         let is_json = response
@@ -120,6 +130,9 @@ impl Attempt {
                 return Ok(None);
             }
             while let Some(event) = self.decode()? {
+                self.has_begun = true;
+                let pause = call.endpoint.options.token_timeout;
+                self.silent = Instant::now().checked_add(pause).unwrap_or(self.limit);
                 let text = self.assembly.event(&event)?;
                 if !text.is_empty() {
                     return Ok(Some(text));
@@ -145,7 +158,7 @@ impl Attempt {
             return Ok(false);
         };
         let finished = self.assembly.has_finished();
-        let limit = if finished { self.limit.min(Instant::now() + COUNTS_GRACE) } else { self.limit };
+        let limit = self.limit.min(if finished { Instant::now() + COUNTS_GRACE } else { self.silent });
         match timeout_at(limit, response.chunk()).await {
             Ok(Ok(Some(chunk))) => {
                 self.received += chunk.len();
@@ -163,7 +176,7 @@ impl Attempt {
             // The answer is there; only its counts are missing.
             Ok(Err(_)) | Err(_) if finished => Ok(false),
             Ok(Err(error)) => Err(network_fault(error)),
-            Err(_) => Err(call.too_slow(self.limit)),
+            Err(_) => Err(call.too_silent(self.silent, self.limit, self.has_begun)),
         }
     }
 

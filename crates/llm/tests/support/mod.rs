@@ -45,6 +45,7 @@ pub(crate) fn json_request(name: &str) -> ChatRequest {
     request.format = Format::Json {
         name: name.to_owned(),
         schema: Arc::new(json!({"type": "object", "required": ["score"]})),
+        check: None,
     };
     request
 }

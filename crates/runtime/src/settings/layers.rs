@@ -1,15 +1,18 @@
 //! Where settings come from, laid one over the other; every value knows its origin.
 
-use super::{Fault, Sources};
+use super::{Fault, Sources, presets};
 use config::{FileFormat, Source as _, Value, ValueKind};
 use std::collections::BTreeMap;
 
 const DEFAULTS: &str = include_str!("../../../../config/default.toml");
 
-/// A tree of settings.
+/// Settings by name.
+pub(super) type Tree = BTreeMap<String, Node>;
+
+/// A setting, or a section of them.
 #[derive(Clone, Debug)]
 pub(super) enum Node {
-    Table(BTreeMap<String, Node>),
+    Table(Tree),
     Leaf(Leaf),
 }
 
@@ -31,31 +34,20 @@ pub(super) enum Raw {
 }
 
 /// All layers as one tree, and what was wrong with them.
-pub(super) fn gather(sources: &Sources) -> (BTreeMap<String, Node>, Vec<Fault>) {
-    let mut tree = BTreeMap::new();
+pub(super) fn gather(sources: &Sources) -> (Tree, Vec<Fault>) {
     let mut faults = Vec::new();
-    let mut lay = |layer: Result<BTreeMap<String, Node>, Fault>| match layer {
-        Ok(layer) => merge(&mut tree, layer, "", &mut faults),
-        Err(fault) => faults.push(fault),
-    };
-    lay(toml(DEFAULTS, "the built-in defaults"));
+    let mut files = Vec::new();
     for path in &sources.files {
         let origin = format!("file {}", path.display());
-        lay(std::fs::read_to_string(path)
+        match std::fs::read_to_string(path)
             .map_err(|error| unreadable(&origin, &error.to_string()))
-            .and_then(|text| toml(&text, &origin)));
-    }
-    for (variable, path) in [
-        ("OPENAI_API_KEY", "model.api_key"),
-        ("OPENAI_BASE_URL", "model.base_url"),
-        ("OTEL_EXPORTER_OTLP_ENDPOINT", "telemetry.otlp_endpoint"),
-        ("RUST_LOG", "telemetry.log_level"),
-    ] {
-        let set = sources.environment.iter().find(|(name, value)| name == variable && !value.is_empty());
-        if let Some((_, value)) = set {
-            lay(Ok(single(path.split('.'), value, format!("environment variable {variable}"))));
+            .and_then(|text| toml(&text, &origin))
+        {
+            Ok(layer) => files.push(layer),
+            Err(fault) => faults.push(fault),
         }
     }
+    let mut said = Vec::new();
     for (name, value) in &sources.environment {
         if let Some(path) = name.strip_prefix("STARLING__") {
             let path = path.to_ascii_lowercase().replace("__", ".");
@@ -64,16 +56,41 @@ pub(super) fn gather(sources: &Sources) -> (BTreeMap<String, Node>, Vec<Fault>) 
                 Some(property) => format!("kafka.properties.{}", property.replace('_', ".")),
                 None => path,
             };
-            lay(Ok(single(path.split('.'), value, format!("environment variable {name}"))));
+            said.push(single(path.split('.'), value, format!("environment variable {name}")));
         }
     }
     for (path, value) in &sources.overrides {
-        lay(Ok(single(path.split('.'), value, format!("flag for {path}"))));
+        said.push(single(path.split('.'), value, format!("flag for {path}")));
     }
+    let presets = presets::wanted(files.iter().chain(&said), &mut faults);
+    let mut known =
+        vec![("OTEL_EXPORTER_OTLP_ENDPOINT", "telemetry.otlp_endpoint"), ("RUST_LOG", "telemetry.log_level")];
+    // Where another provider is asked, they are not meant, and a key is not for others to see.
+    if presets.model_is_openai() {
+        known.extend([("OPENAI_API_KEY", "model.api_key"), ("OPENAI_BASE_URL", "model.base_url")]);
+    }
+    let known = known.into_iter().filter_map(|(variable, path)| {
+        let value = variable_of(sources, variable)?;
+        Some(single(path.split('.'), value, format!("environment variable {variable}")))
+    });
+    let mut tree = BTreeMap::new();
+    match toml(DEFAULTS, "the built-in defaults") {
+        Ok(defaults) => merge(&mut tree, defaults, "", &mut faults),
+        Err(fault) => faults.push(fault),
+    }
+    for layer in presets.layers().chain(files).chain(known).chain(said) {
+        merge(&mut tree, layer, "", &mut faults);
+    }
+    presets::take_keys(&mut tree, |variable| variable_of(sources, variable));
     (tree, faults)
 }
 
-fn merge(into: &mut BTreeMap<String, Node>, from: BTreeMap<String, Node>, at: &str, faults: &mut Vec<Fault>) {
+fn variable_of<'s>(sources: &'s Sources, variable: &str) -> Option<&'s str> {
+    let set = sources.environment.iter().find(|(name, value)| name == variable && !value.is_empty());
+    set.map(|(_, value)| value.as_str())
+}
+
+fn merge(into: &mut Tree, from: Tree, at: &str, faults: &mut Vec<Fault>) {
     for (name, node) in from {
         let path = if at.is_empty() { name.clone() } else { format!("{at}.{name}") };
         match (into.get_mut(&name), node) {
@@ -98,7 +115,7 @@ fn merge(into: &mut BTreeMap<String, Node>, from: BTreeMap<String, Node>, at: &s
 }
 
 /// The origin of the first value in a table.
-pub(super) fn origin_of(table: &BTreeMap<String, Node>) -> String {
+pub(super) fn origin_of(table: &Tree) -> String {
     match table.values().next() {
         Some(Node::Leaf(leaf)) => leaf.origin.clone(),
         Some(Node::Table(inner)) => origin_of(inner),
@@ -106,7 +123,7 @@ pub(super) fn origin_of(table: &BTreeMap<String, Node>) -> String {
     }
 }
 
-fn single<'p>(path: impl Iterator<Item = &'p str>, value: &str, origin: String) -> BTreeMap<String, Node> {
+pub(super) fn single<'p>(path: impl Iterator<Item = &'p str>, value: &str, origin: String) -> Tree {
     let names: Vec<&str> = path.collect();
     let mut node = Node::Leaf(Leaf { value: Raw::Text(value.to_owned()), origin });
     for name in names.into_iter().rev() {
@@ -118,7 +135,7 @@ fn single<'p>(path: impl Iterator<Item = &'p str>, value: &str, origin: String) 
     }
 }
 
-fn toml(text: &str, origin: &str) -> Result<BTreeMap<String, Node>, Fault> {
+pub(super) fn toml(text: &str, origin: &str) -> Result<Tree, Fault> {
     let values = config::File::from_str(text, FileFormat::Toml)
         .collect()
         .map_err(|error| unreadable(origin, &error.to_string()))?;

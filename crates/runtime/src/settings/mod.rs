@@ -8,6 +8,8 @@ mod coordinator;
 mod dead_letters;
 mod layers;
 mod model;
+mod presets;
+mod provider;
 mod reader;
 mod registry;
 mod sections;
@@ -18,6 +20,7 @@ mod units;
 pub use audit::AuditSettings;
 pub use dead_letters::{DeadLetterSettings, DlqSettings, Shares};
 pub use model::{ModelPrice, ModelSettings, Offline, RateSettings};
+pub use provider::{JsonAsked, ProviderSettings};
 pub use registry::{RegistryMode, RegistrySettings};
 pub use sections::{
     ContentSettings, ControlSettings, FleetSettings, GroupProtocol, HttpSettings, IntakeSettings,

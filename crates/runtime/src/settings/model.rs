@@ -1,8 +1,7 @@
 //! `[model]`: whom to ask, how fast, and at what price.
 
-use super::reader::Reader;
-use secrecy::SecretString;
-use starling_engine::{breaker::BreakerLimits, rate::RateLimits};
+use super::{provider, provider::ProviderSettings, reader::Reader};
+use starling_engine::{breaker::BreakerLimits, rate::RateLimits, retries::RetryLimits};
 use std::{collections::BTreeMap, time::Duration};
 
 const MS: Duration = Duration::from_millis(1);
@@ -13,24 +12,20 @@ const FASTEST: f64 = 1_000_000.0;
 /// `[model]`
 #[derive(Clone, Debug)]
 pub struct ModelSettings {
-    /// Address; `None` is OpenAI's.
-    pub base_url: Option<String>,
-    /// The key.
-    pub api_key: Option<SecretString>,
+    /// Who is asked first.
+    pub provider: ProviderSettings,
+    /// Who is asked, in this order, when it does not answer.
+    pub fallbacks: Vec<ProviderSettings>,
     /// Whether to use the offline model.
     pub offline: Offline,
-    /// The model.
-    pub name: String,
-    /// The one for plans, if another.
-    pub plan: Option<String>,
-    /// The one for tasks, if another.
-    pub work: Option<String>,
-    /// The one for verdicts, if another.
-    pub judge: Option<String>,
-    /// The one for answers, if another.
-    pub synthesize: Option<String>,
     /// Longest time of one call.
     pub timeout: Duration,
+    /// Longest wait for a connection.
+    pub connect_timeout: Duration,
+    /// Longest wait until a streamed reply begins.
+    pub first_token_timeout: Duration,
+    /// Longest pause of a streamed reply.
+    pub token_timeout: Duration,
     /// Tries of one call.
     pub tries: u32,
     /// Open calls of one process.
@@ -39,6 +34,8 @@ pub struct ModelSettings {
     pub rate: RateSettings,
     /// When an endpoint that fails is left alone.
     pub breaker: BreakerLimits,
+    /// How many calls may be sent again.
+    pub retries: RetryLimits,
     /// Prices by model.
     pub prices: BTreeMap<String, ModelPrice>,
 }
@@ -89,26 +86,23 @@ impl ModelSettings {
         match self.offline {
             Offline::Yes => true,
             Offline::No => false,
-            Offline::Auto => self.api_key.is_none() && self.base_url.is_none(),
+            Offline::Auto => self.provider.api_key.is_none() && self.provider.base_url.is_none(),
         }
     }
 }
 
 pub(super) fn read(r: &mut Reader) -> ModelSettings {
-    let api_key = r.secret_or_file("model.api_key");
+    let offline =
+        r.choice("model.offline", &[("auto", Offline::Auto), ("true", Offline::Yes), ("false", Offline::No)]);
+    let provider = provider::read(r, "model", offline != Offline::Yes);
     ModelSettings {
-        base_url: r.http("model.base_url"),
-        api_key: api_key.map(SecretString::from),
-        offline: r.choice(
-            "model.offline",
-            &[("auto", Offline::Auto), ("true", Offline::Yes), ("false", Offline::No)],
-        ),
-        name: r.text("model.name"),
-        plan: r.optional("model.plan"),
-        work: r.optional("model.work"),
-        judge: r.optional("model.judge"),
-        synthesize: r.optional("model.synthesize"),
+        provider,
+        fallbacks: fallbacks(r, offline != Offline::Yes),
+        offline,
         timeout: r.duration("model.timeout", MS * 100..=HOUR),
+        connect_timeout: r.duration("model.connect_timeout", MS * 10..=HOUR),
+        first_token_timeout: r.duration("model.first_token_timeout", MS * 100..=HOUR),
+        token_timeout: r.duration("model.token_timeout", MS * 100..=HOUR),
         tries: r.integer("model.tries", 1..=100),
         max_in_flight: r.integer("model.max_in_flight", 1..=100_000),
         rate: rate(r),
@@ -117,8 +111,34 @@ pub(super) fn read(r: &mut Reader) -> ModelSettings {
             open: r.duration("model.breaker.open", MS * 100..=HOUR),
             probes: r.integer("model.breaker.probes", 1..=1_000),
         },
+        retries: RetryLimits {
+            share: r.number("model.retries.share", 0.0..=10.0),
+            per_second: r.number("model.retries.per_second", 0.01..=100_000.0),
+            burst: r.integer("model.retries.burst", 1..=1_000_000),
+        },
         prices: prices(r),
     }
+}
+
+/// Sections of `[providers]` that nobody asks may be incomplete.
+fn fallbacks(r: &mut Reader, asked: bool) -> Vec<ProviderSettings> {
+    let names = r.list("model.fallback", "names of sections of [providers]", |name| !name.is_empty());
+    let mut known: BTreeMap<String, ProviderSettings> = BTreeMap::new();
+    for name in r.sections("providers") {
+        let provider = provider::read(r, &format!("providers.{name}"), asked && names.contains(&name));
+        known.insert(name, provider);
+    }
+    let mut fallbacks = Vec::new();
+    for name in names {
+        match known.remove(&name) {
+            Some(provider) => fallbacks.push(provider),
+            None => {
+                let expected = "names of sections of [providers], each once";
+                r.complain("model.fallback", expected, &format!("{name:?}"), "the settings");
+            }
+        }
+    }
+    fallbacks
 }
 
 fn rate(r: &mut Reader) -> RateSettings {

@@ -185,6 +185,34 @@ impl Reader {
         texts
     }
 
+    /// A section of whatever JSON can hold.
+    pub(super) fn object(&mut self, path: &str) -> serde_json::Map<String, serde_json::Value> {
+        match detach(&mut self.tree, path) {
+            Some(Node::Table(table)) => object(table),
+            Some(Node::Leaf(leaf)) => {
+                self.fault(path, "a section", &leaf);
+                serde_json::Map::new()
+            }
+            None => serde_json::Map::new(),
+        }
+    }
+
+    /// The names of the sections in a section.
+    pub(super) fn sections(&self, path: &str) -> Vec<String> {
+        match self.tree.get(path) {
+            Some(Node::Table(table)) => {
+                let tables = table.iter().filter(|(_, node)| matches!(node, Node::Table(_)));
+                tables.map(|(name, _)| name.clone()).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Whether something was wrong with a setting already.
+    pub(super) fn is_faulty(&self, path: &str) -> bool {
+        self.faults.iter().any(|fault| fault.path == path)
+    }
+
     /// A section of numbers whose names are the user's.
     pub(super) fn numbers(&mut self, path: &str, range: RangeInclusive<f64>) -> BTreeMap<String, f64> {
         let mut numbers = BTreeMap::new();
@@ -249,6 +277,24 @@ impl Reader {
                 None
             }
         }
+    }
+}
+
+fn object(table: BTreeMap<String, Node>) -> serde_json::Map<String, serde_json::Value> {
+    let value = |node| match node {
+        Node::Table(inner) => serde_json::Value::Object(object(inner)),
+        Node::Leaf(leaf) => json(leaf.value),
+    };
+    table.into_iter().map(|(name, node)| (name, value(node))).collect()
+}
+
+fn json(raw: Raw) -> serde_json::Value {
+    match raw {
+        Raw::Text(text) => text.into(),
+        Raw::Int(value) => value.into(),
+        Raw::Float(value) => value.into(),
+        Raw::Bool(value) => value.into(),
+        Raw::List(values) => values.into_iter().map(json).collect(),
     }
 }
 

@@ -3,17 +3,16 @@
 use super::{RateLimiter, line::Demand};
 use starling_protocol::fleet::{FleetBeat, ModelAsk};
 use starling_runtime::fleet::Fleet;
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 use tokio::time::{MissedTickBehavior, interval};
 
-/// Tells the fleet what this process would ask at `endpoint` wherever it is limited, and takes the share that follows from
-/// what others say. A process that was never limited neither speaks nor listens: where all hear all, a hundred processes
-/// are ten thousand records a second.
+/// Tells the fleet what this process would ask wherever it is limited, and takes the shares that follow from what others
+/// say. A process that was never limited neither speaks nor listens: where all hear all, a hundred processes are ten
+/// thousand records a second.
 pub(crate) async fn share_with_fleet(
-    limiter: Arc<RateLimiter>,
+    limiters: Vec<(String, Arc<RateLimiter>)>,
     fleet: Fleet,
     process: Arc<str>,
-    endpoint: String,
 ) {
     let stopped = fleet.stopped();
     let own = format!("{process}/");
@@ -26,26 +25,30 @@ pub(crate) async fn share_with_fleet(
             () = stopped.cancelled() => return,
             _ = ticks.tick() => {}
         }
-        let demands: BTreeMap<String, Demand> = limiter
-            .lines()
+        let lines: Vec<_> = limiters
             .iter()
-            .filter_map(|(model, line)| Some((model.clone(), line.demand()?)))
+            .flat_map(|(endpoint, limiter)| {
+                let lines = limiter.lines().into_iter();
+                lines.map(move |(model, line)| (endpoint, model, line.demand(), line))
+            })
             .collect();
-        if heard.is_none() && !demands.is_empty() {
+        let asks: Vec<ModelAsk> = lines
+            .iter()
+            .filter_map(|(endpoint, model, demand, _)| {
+                let Demand { demand, found } = (*demand)?;
+                let found = found.unwrap_or(0.0);
+                Some(ModelAsk { endpoint: (*endpoint).clone(), model: model.clone(), demand, found })
+            })
+            .collect();
+        if heard.is_none() && !asks.is_empty() {
             heard = Some(fleet.beats());
         }
         let Some(heard) = &heard else { continue };
-        let asks = demands.iter().map(|(model, Demand { demand, found })| ModelAsk {
-            endpoint: endpoint.clone(),
-            model: model.clone(),
-            demand: *demand,
-            found: found.unwrap_or(0.0),
-        });
-        fleet.asks(asks.collect());
+        fleet.asks(asks);
         let beats = heard.borrow().clone();
-        for (model, line) in limiter.lines() {
-            let wanted = demands.get(&model).map_or(0.0, |own| own.demand);
-            line.share_with(wanted, &others(&beats, &own, &endpoint, &model));
+        for (endpoint, model, demand, line) in lines {
+            let wanted = demand.map_or(0.0, |own| own.demand);
+            line.share_with(wanted, &others(&beats, &own, endpoint, &model));
         }
     }
 }

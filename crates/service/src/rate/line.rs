@@ -3,8 +3,9 @@
 use super::circuit::Circuit;
 use rand::Rng as _;
 use starling_engine::breaker::{BreakerPass, BreakerState, Health};
-use starling_engine::rate::{self, Pass, RateGovernor, RateLimits, TokenBudget};
+use starling_engine::rate::{self, Pass, RateGovernor, TokenBudget};
 use starling_llm::{Answer, Ask, Hints, Leave, NotSent, Purpose};
+use starling_runtime::settings::RateSettings;
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
     pin::pin,
@@ -69,12 +70,8 @@ struct State {
 }
 
 impl Line {
-    pub(super) fn new(
-        limits: RateLimits,
-        tokens_per_minute: Option<u64>,
-        longest: usize,
-        circuit: Arc<Circuit>,
-    ) -> Self {
+    pub(super) fn new(rate: RateSettings, longest: usize, circuit: Arc<Circuit>) -> Self {
+        let RateSettings { limits, tokens_per_minute } = rate;
         let state = State {
             governor: RateGovernor::new(limits),
             tokens: TokenBudget::new(tokens_per_minute),
@@ -149,6 +146,9 @@ impl Line {
                         purpose,
                         excused: false,
                     }));
+                }
+                Err(_) if !ask.patient && self.circuit.state() != BreakerState::Closed => {
+                    return Err(NotSent::Down);
                 }
                 Err(wait) => jittered(wait),
             };
@@ -229,7 +229,7 @@ impl State {
 }
 
 /// Callers that were told the same time do not come back in the same instant.
-fn jittered(wait: Duration) -> Duration {
+pub(super) fn jittered(wait: Duration) -> Duration {
     if wait < LONG {
         return wait;
     }

@@ -141,7 +141,7 @@ impl PlanHandler {
         Ok(ChatRequest {
             purpose: Purpose::Plan,
             messages: plan_messages(agent, &prompt, self.options.prompt),
-            format: Format::Json { name: PLAN_SCHEMA.to_owned(), schema: self.schema.clone() },
+            format: Format::Json { name: PLAN_SCHEMA.to_owned(), schema: self.schema.clone(), check: None },
             max_tokens: agent.max_tokens,
             temperature: agent.temperature,
             deadline: instant_of(envelope.deadline, &self.clock),

@@ -1,0 +1,162 @@
+//! Several models, each of which is asked where those before it do not answer.
+
+use crate::{
+    ChatReply, ChatRequest, FailedAttempts, Model, ModelError, ModelInfo, Purposes, StreamEvent, TextStream,
+};
+use async_trait::async_trait;
+use futures::StreamExt as _;
+use starling_protocol::CallReport;
+use std::{collections::HashMap, sync::Arc};
+
+/// A model of a chain.
+#[derive(Clone)]
+pub struct Link {
+    /// The model.
+    pub model: Arc<dyn Model>,
+    /// What it is asked for.
+    pub purposes: Purposes,
+}
+
+/// Models in the order in which they are asked. A question goes to the next one when one fails for another reason than the
+/// deadline; what was spent on the way is in the report. The first link stands for the whole where one name is needed.
+///
+/// Those that have a successor should not wait for an endpoint that fails for all
+/// ([`crate::OpenAiOptions::stand_ins`]).
+pub struct ModelChain {
+    first: Link,
+    rest: Vec<Link>,
+}
+
+impl ModelChain {
+    /// `first` is asked first, for all its purposes.
+    #[must_use]
+    pub fn new(first: Link, rest: Vec<Link>) -> Self {
+        Self { first, rest }
+    }
+
+    fn links(&self) -> impl Iterator<Item = &Link> {
+        std::iter::once(&self.first).chain(&self.rest)
+    }
+
+    /// Those that are asked a question: all but the last one, and the last one.
+    fn asked(&self, request: &ChatRequest) -> (Vec<Arc<dyn Model>>, Arc<dyn Model>) {
+        let serving = self.links().filter(|link| link.purposes.contains(request.purpose));
+        let mut models: Vec<_> = serving.map(|link| link.model.clone()).collect();
+        let last = models.pop().unwrap_or_else(|| self.first.model.clone());
+        (models, last)
+    }
+}
+
+/// Whether the next one is asked after `error`, and a word about that.
+fn passes_on(error: &ModelError) -> bool {
+    let passes = error.kind.may_be_answered_elsewhere();
+    if passes {
+        tracing::warn!(
+            endpoint = error.endpoint,
+            kind = error.kind.code(),
+            reason = error.message,
+            "a model does not answer, the next one is asked"
+        );
+    }
+    passes
+}
+
+/// What both took; the later one answered.
+fn sum(earlier: &CallReport, later: CallReport) -> CallReport {
+    let mut usage = later.usage;
+    usage.prompt_tokens = usage.prompt_tokens.saturating_add(earlier.usage.prompt_tokens);
+    usage.completion_tokens = usage.completion_tokens.saturating_add(earlier.usage.completion_tokens);
+    CallReport {
+        offline: earlier.offline || later.offline,
+        calls: later.calls.saturating_add(earlier.calls),
+        usage,
+        cost_usd: later.cost_usd + earlier.cost_usd,
+        latency_ms: later.latency_ms.saturating_add(earlier.latency_ms),
+        unpriced_calls: later.unpriced_calls.saturating_add(earlier.unpriced_calls),
+        ..later
+    }
+}
+
+fn with_spent(error: ModelError, spent: &CallReport) -> ModelError {
+    ModelError { report: sum(spent, error.report), ..error }
+}
+
+#[async_trait]
+impl Model for ModelChain {
+    fn info(&self) -> ModelInfo {
+        self.first.model.info()
+    }
+
+    /// One that answers is enough.
+    async fn reach(&self) -> Result<(), ModelError> {
+        let mut first = None;
+        for link in self.links() {
+            match link.model.reach().await {
+                Ok(()) => return Ok(()),
+                Err(error) => first = first.or(Some(error)),
+            }
+        }
+        first.map_or(Ok(()), Err)
+    }
+
+    fn failed_attempts(&self) -> Vec<FailedAttempts> {
+        let mut places = HashMap::new();
+        let mut all: Vec<FailedAttempts> = Vec::new();
+        for failed in self.links().flat_map(|link| link.model.failed_attempts()) {
+            let place = *places.entry((failed.model.clone(), failed.kind)).or_insert(all.len());
+            match all.get_mut(place) {
+                Some(known) => known.count += failed.count,
+                None => all.push(failed),
+            }
+        }
+        all
+    }
+
+    async fn models(&self) -> Result<Option<Vec<String>>, ModelError> {
+        self.first.model.models().await
+    }
+
+    async fn chat(&self, request: ChatRequest) -> Result<ChatReply, ModelError> {
+        let (before, last) = self.asked(&request);
+        let mut spent = CallReport::default();
+        for model in before {
+            match model.chat(request.clone()).await {
+                Ok(reply) => return Ok(ChatReply { report: sum(&spent, reply.report), ..reply }),
+                Err(error) if passes_on(&error) => spent = sum(&spent, error.report),
+                Err(error) => return Err(with_spent(error, &spent)),
+            }
+        }
+        match last.chat(request).await {
+            Ok(reply) => Ok(ChatReply { report: sum(&spent, reply.report), ..reply }),
+            Err(error) => Err(with_spent(error, &spent)),
+        }
+    }
+
+    /// Goes on to the next one only until the first text has come, like a retry.
+    async fn stream(&self, request: ChatRequest) -> Result<TextStream, ModelError> {
+        let (before, last) = self.asked(&request);
+        let mut spent = CallReport::default();
+        for model in before {
+            match model.stream(request.clone()).await {
+                Ok(events) => return Ok(after(spent, events)),
+                Err(error) if passes_on(&error) => spent = sum(&spent, error.report),
+                Err(error) => return Err(with_spent(error, &spent)),
+            }
+        }
+        match last.stream(request).await {
+            Ok(events) => Ok(after(spent, events)),
+            Err(error) => Err(with_spent(error, &spent)),
+        }
+    }
+}
+
+/// The stream, with what was spent before it in its report.
+#[allow(clippy::result_large_err)] // it is the port's item, and one of a stream
+fn after(spent: CallReport, events: TextStream) -> TextStream {
+    let add = move |event| match event {
+        Ok(StreamEvent::Done(report)) => Ok(StreamEvent::Done(sum(&spent, report))),
+        Err(error) => Err(with_spent(error, &spent)),
+        text => text,
+    };
+    events.map(add).boxed()
+}

@@ -1,0 +1,88 @@
+//! An endpoint: `[model]` itself, and each section of `[providers]`.
+
+use super::reader::Reader;
+use secrecy::SecretString;
+use std::collections::BTreeMap;
+
+/// Where a model is, and how it is asked.
+#[derive(Clone, Debug, Default)]
+pub struct ProviderSettings {
+    /// Its section.
+    pub section: String,
+    /// Address; `None` is OpenAI's.
+    pub base_url: Option<String>,
+    /// The key.
+    pub api_key: Option<SecretString>,
+    /// The model.
+    pub name: String,
+    /// The one for plans, if another.
+    pub plan: Option<String>,
+    /// The one for tasks, if another.
+    pub work: Option<String>,
+    /// The one for verdicts, if another.
+    pub judge: Option<String>,
+    /// The one for answers, if another.
+    pub synthesize: Option<String>,
+    /// What it is asked for (`plan`, `work`, `judge`, `synthesize`); empty: for all.
+    pub roles: Vec<String>,
+    /// How JSON is asked for at first.
+    pub json: JsonAsked,
+    /// Fields that are left out of a request.
+    pub omit: Vec<String>,
+    /// Fields that are put into each request, and win.
+    pub extra_body: serde_json::Map<String, serde_json::Value>,
+    /// Headers that go with each request.
+    pub extra_headers: BTreeMap<String, SecretString>,
+}
+
+/// How JSON is asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum JsonAsked {
+    /// By its schema.
+    #[default]
+    Schema,
+    /// As any JSON; the schema is in the prompt.
+    Object,
+    /// In the prompt alone.
+    Prompt,
+}
+
+/// The words for what a model is asked for.
+const ROLES: [&str; 4] = ["plan", "work", "judge", "synthesize"];
+
+/// Reads the section at `path`. Whether it is `asked` decides whether it has to be complete.
+pub(super) fn read(r: &mut Reader, path: &str, asked: bool) -> ProviderSettings {
+    let at = |name: &str| format!("{path}.{name}");
+    r.text(&at("preset")); // it was taken in already
+    let key_variable = r.text(&at("api_key_env"));
+    let provider = ProviderSettings {
+        section: path.to_owned(),
+        base_url: r.http(&at("base_url")),
+        api_key: r.secret_or_file(&at("api_key")).map(SecretString::from),
+        name: r.text(&at("name")),
+        plan: r.optional(&at("plan")),
+        work: r.optional(&at("work")),
+        judge: r.optional(&at("judge")),
+        synthesize: r.optional(&at("synthesize")),
+        roles: r.list(&at("roles"), "some of plan, work, judge, synthesize", |role| ROLES.contains(&role)),
+        json: r.choice(
+            &at("json"),
+            &[("schema", JsonAsked::Schema), ("object", JsonAsked::Object), ("prompt", JsonAsked::Prompt)],
+        ),
+        omit: r.list(&at("omit"), "names of fields", |name| !name.is_empty()),
+        extra_body: r.object(&at("extra_body")),
+        extra_headers: r
+            .texts(&at("extra_headers"))
+            .into_iter()
+            .map(|(name, value)| (name, SecretString::from(value)))
+            .collect(),
+    };
+    if asked && provider.name.trim().is_empty() && !r.is_faulty(&at("name")) {
+        r.complain(&at("name"), "the name of a model", "nothing", "the settings");
+    }
+    if asked && provider.api_key.is_none() && !key_variable.is_empty() {
+        let expected = format!("a key, or one in the environment variable {key_variable}");
+        r.complain(&at("api_key"), &expected, "nothing", "the settings");
+    }
+    provider
+}
