@@ -13,5 +13,5 @@ pub use deadline::instant_of;
 pub use material::{RECORD_GONE, Unread, intent_texts, output_of};
 pub use model::{AskedModel, model_from, traced};
 pub use program::{Parts, run_service};
-pub use rate::{RateFigures, RateLimiter};
+pub use rate::{EndpointLimits, RateFigures, RateLimiter};
 pub use traced_model::TracedModel;

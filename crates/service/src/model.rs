@@ -1,6 +1,6 @@
 //! The model that the settings ask for.
 
-use crate::{RateLimiter, TracedModel};
+use crate::{EndpointLimits, RateLimiter, TracedModel};
 use starling_llm::{Model, ModelNames, OfflineModel, OpenAiModel, OpenAiOptions, OptionsError, Price};
 use starling_runtime::{Node, settings::ModelSettings};
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub fn model_from(settings: &ModelSettings) -> Result<AskedModel, OptionsError> 
         max_idle_connections: settings.max_in_flight,
         ..defaults
     };
-    let limiter = RateLimiter::new(&settings.rate, settings.breaker, settings.max_in_flight);
+    let limiter = RateLimiter::new(EndpointLimits::of(settings));
     Ok(AskedModel {
         model: Arc::new(OpenAiModel::limited_by(limiter.clone(), options)?),
         limiter: Some(limiter),

@@ -41,7 +41,7 @@ impl Bulkheads {
     /// Whether a call of `role` may have one of so many places now.
     #[must_use]
     pub fn admits(&self, role: usize, places: usize) -> bool {
-        let free = places.saturating_sub(self.roles.iter().map(|role| role.open).sum());
+        let free = self.free(places);
         let own = self.roles.get(role).map_or(0, |own| own.unused(places));
         if free == 0 || own > 0 {
             return free > 0;
@@ -49,6 +49,12 @@ impl Bulkheads {
         let others = self.roles.iter().enumerate().filter(|(other, _)| *other != role);
         let claimed: usize = others.map(|(_, other)| other.waiting.min(other.unused(places))).sum();
         free > claimed
+    }
+
+    /// How many of so many places nobody has.
+    #[must_use]
+    pub fn free(&self, places: usize) -> usize {
+        places.saturating_sub(self.roles.iter().map(|role| role.open).sum())
     }
 
     /// Open calls of a role.
