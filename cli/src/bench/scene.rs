@@ -6,6 +6,7 @@ use crate::{
     session::Session,
 };
 use starling_bus::{Bus, KafkaBus, KafkaOptions, MemoryBus, MemoryOptions, TopicSpec, delete_topics};
+use starling_engine::rate::ConcurrencyLimits;
 use starling_llm::{
     Model,
     mock::{MockOptions, MockServer},
@@ -54,6 +55,9 @@ impl Scene {
                 settings.model.offline = Offline::No;
                 settings.model.max_in_flight = args.slots * args.workers * 2;
                 settings.model.rate = RateSettings::unlimited();
+                let open = u32::try_from(settings.model.max_in_flight).unwrap_or(u32::MAX);
+                settings.model.concurrency = ConcurrencyLimits::fixed(open);
+                settings.model.max_waiting = settings.model.max_waiting.max(settings.model.max_in_flight);
                 (None, Some(server))
             }
         };

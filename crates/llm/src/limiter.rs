@@ -3,6 +3,7 @@
 
 use crate::Purpose;
 use futures::future::BoxFuture;
+use starling_protocol::Usage;
 use std::{fmt, time::Duration};
 use tokio::time::Instant;
 
@@ -35,7 +36,7 @@ pub trait Limiter: Send + Sync + fmt::Debug {
     fn admit(&self, ask: Ask) -> BoxFuture<'static, Result<Box<dyn Leave>, NotSent>>;
 }
 
-/// Leave to send one request. Dropped when the attempt is over, however it ended.
+/// Leave to send one request. Dropped when the attempt is over, however it ended: until then the call is open.
 pub trait Leave: Send + Sync {
     /// The endpoint has answered, or it is known that it will not. Only the first call counts.
     fn answered(&mut self, answer: Answer, hints: Hints);
@@ -43,8 +44,8 @@ pub trait Leave: Send + Sync {
     /// Whether the endpoint as a whole fails, so that a failure says nothing about the request.
     fn is_excused(&self) -> bool;
 
-    /// The reply is complete and took so many tokens, sent and received.
-    fn used(&mut self, tokens: i64);
+    /// The reply is complete and took so many tokens.
+    fn used(&mut self, usage: Usage);
 }
 
 /// What became of a request.
@@ -86,10 +87,14 @@ pub struct Quota {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotSent {
     /// Its turn does not come before its deadline.
-    #[error("its turn did not come before its deadline; the endpoint takes {rate} requests a second")]
+    #[error(
+        "its turn did not come before its deadline; the endpoint takes {rate} requests a second and {places} at once"
+    )]
     NoTurn {
         /// Requests a second, rounded.
         rate: u64,
+        /// Calls that may be open.
+        places: u32,
     },
     /// The endpoint fails for all and is left alone.
     #[error("the endpoint fails for all who ask it, and did not come back before the deadline")]

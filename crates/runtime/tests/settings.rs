@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use secrecy::ExposeSecret as _;
-use starling_engine::coordinator::CoordinatorSettings;
+use starling_engine::{coordinator::CoordinatorSettings, rate::ConcurrencyLimits};
 use starling_runtime::settings::{
     JsonAsked, ModelPrice, ProviderSettings, Settings, SettingsError, Sources, parse_override,
 };
@@ -183,6 +183,23 @@ fn prices_are_those_of_the_settings_and_half_a_price_is_none() {
         let text = Settings::load(&Sources { overrides, ..Sources::default() }).unwrap_err().to_string();
         assert!(text.contains("model.prices.m-1.2") && text.contains(found), "{text}");
     }
+}
+
+#[test]
+fn open_calls_are_bounded_and_shared_in_a_way_that_can_be() {
+    let of = |overrides: &[(&str, &str)]| {
+        Settings::load(&Sources { overrides: env(overrides), ..Sources::default() })
+    };
+    let model = of(&[]).unwrap().model;
+    assert_eq!(model.concurrency, ConcurrencyLimits::default());
+    assert!(model.bulkheads.plan > 0.0);
+    let whole = [("model.bulkheads.work", "0.6"), ("model.bulkheads.judge", "0.2")];
+    assert!(of(&whole).is_ok(), "with a tenth for plans and one for answers that is all");
+    let faults = |overrides| of(overrides).unwrap_err().to_string();
+    let text = faults(&[("model.bulkheads.work", "0.7"), ("model.concurrency.min", "65")]);
+    assert!(text.contains("model.bulkheads") && text.contains("1.100 in all"), "{text}");
+    assert!(text.contains("start 64, min 65, max 1000"), "{text}");
+    assert!(faults(&[("model.concurrency.tolerance", "2")]).contains("model.concurrency.tolerance"));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The model that the settings ask for.
 
-use crate::{RateLimiter, TracedModel};
+use crate::{EndpointLimits, RateLimiter, TracedModel};
 use starling_llm::{
     JsonForm, Link, Model, ModelChain, ModelNames, OfflineModel, OpenAiModel, OpenAiOptions, OptionsError,
     Price, Purpose, Purposes,
@@ -29,7 +29,7 @@ pub fn model_from(settings: &ModelSettings) -> Result<AskedModel, OptionsError> 
     let mut limiters = Vec::new();
     for provider in std::iter::once(&settings.provider).chain(&settings.fallbacks).rev() {
         let purposes = purposes(provider);
-        let limiter = RateLimiter::new(settings.into());
+        let limiter = RateLimiter::new(EndpointLimits::of(settings));
         let options = OpenAiOptions { stand_ins, ..options(provider, settings) };
         let model = OpenAiModel::limited_by(limiter.clone(), options)?;
         limiters.push((model.info().endpoint, limiter));

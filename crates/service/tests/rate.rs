@@ -4,15 +4,16 @@
 use futures::{FutureExt as _, future::join_all};
 use starling_engine::{
     breaker::{BreakerLimits, BreakerState},
-    rate::RateLimits,
+    rate::{ConcurrencyLimits, RateLimits},
     retries::RetryLimits,
 };
 use starling_llm::{
     Answer, Ask, ChatRequest, Format, Hints, Leave, Limiter as _, Message, Model as _, ModelErrorKind,
     NotSent, OpenAiModel, OpenAiOptions, Purpose, Quota, Speaker,
-    mock::{MockAction, MockLimits, MockOptions, MockServer},
+    mock::{MockAction, MockLimits, MockOptions, MockSaturation, MockServer},
 };
-use starling_runtime::settings::{RateSettings, Settings, Sources};
+use starling_protocol::Usage;
+use starling_runtime::settings::{BulkheadSettings, RateSettings, Settings, Sources};
 use starling_service::{EndpointLimits, RateLimiter, model_from};
 use std::{
     sync::{Arc, Mutex},
@@ -25,11 +26,19 @@ const SECOND: Duration = Duration::from_secs(1);
 fn limiter(start: f64, longest: usize) -> Arc<RateLimiter> {
     let limits = RateLimits { start, min: 0.1, burst: Duration::ZERO, ..RateLimits::default() };
     let rate = RateSettings { limits, tokens_per_minute: None };
-    RateLimiter::new(EndpointLimits { longest, ..limits_of(rate) })
+    RateLimiter::new(EndpointLimits { rate, max_waiting: longest, ..limits_as_set() })
 }
 
-fn limits_of(rate: RateSettings) -> EndpointLimits {
-    EndpointLimits { rate, breaker: BreakerLimits::default(), retries: RetryLimits::default(), longest: 1000 }
+fn limits_as_set() -> EndpointLimits {
+    EndpointLimits {
+        rate: as_set(),
+        breaker: BreakerLimits::default(),
+        retries: RetryLimits::default(),
+        concurrency: ConcurrencyLimits::fixed(1000),
+        bulkheads: BulkheadSettings::default(),
+        max_in_flight: 1000,
+        max_waiting: 1000,
+    }
 }
 
 fn ask(within: Duration) -> Ask {
@@ -76,11 +85,11 @@ async fn what_cannot_be_done_in_time_is_not_sent() {
     let mut first = admit(&limiter, 60 * SECOND).await;
     // The next turn comes after 5 s.
     let refused = limiter.admit(ask(2 * SECOND)).await.err().unwrap();
-    assert_eq!(refused, NotSent::NoTurn { rate: 0 });
+    assert_eq!(refused, NotSent::NoTurn { rate: 0, places: 1000 });
     // The fastest call of those that ended lately took 10 s.
     advance(8 * SECOND).await;
     first.answered(Answer::Accepted, Hints::default());
-    first.used(10);
+    first.used(Usage { prompt_tokens: 5, completion_tokens: 5 });
     drop(first);
     let began = Instant::now();
     let refused = limiter.admit(ask(9 * SECOND)).await.err().unwrap();
@@ -146,7 +155,7 @@ fn request(number: usize, max_tokens: u32, within: Duration) -> ChatRequest {
 }
 
 fn model(server: &MockServer, rate: RateSettings) -> OpenAiModel {
-    let limiter = RateLimiter::new(limits_of(rate));
+    let limiter = RateLimiter::new(EndpointLimits { rate, ..limits_as_set() });
     OpenAiModel::limited_by(limiter, OpenAiOptions::new(server.base_url(), "m")).unwrap()
 }
 
@@ -203,6 +212,92 @@ async fn who_is_refused_to_the_end_is_told_so() {
     assert!(began.elapsed() < 3 * SECOND, "the wait that was asked for is longer than there is time");
 }
 
+fn ask_for(purpose: Purpose, model: &str, within: Duration) -> Ask {
+    Ask { model: model.into(), purpose, ..ask(within) }
+}
+
+/// Four places, which critics take all of; more critics wait, in `judge`, and a planner whose time comes later, in `plan`.
+async fn critics_do_not_starve_a_planner(limiter: Arc<RateLimiter>, judge: &str, plan: &str) {
+    let mut open = Vec::new();
+    for _ in 0..4 {
+        open.push(limiter.admit(ask_for(Purpose::Judge, judge, 60 * SECOND)).await.unwrap());
+    }
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let wait = |ask: Ask| {
+        let (limiter, order, purpose) = (limiter.clone(), order.clone(), ask.purpose);
+        tokio::spawn(async move {
+            let leave = limiter.admit(ask).await.unwrap();
+            order.lock().unwrap().push(purpose);
+            sleep(SECOND).await;
+            drop(leave);
+        })
+    };
+    let mut waiting: Vec<_> = (0..6).map(|_| wait(ask_for(Purpose::Judge, judge, 60 * SECOND))).collect();
+    waiting.extend((0..2).map(|_| wait(ask_for(Purpose::Plan, plan, 90 * SECOND))));
+    sleep(SECOND).await;
+    let waits = |limiter: &RateLimiter| limiter.figures().iter().map(|of| of.waiting).sum::<usize>();
+    assert_eq!((order.lock().unwrap().len(), waits(&limiter)), (0, 8));
+    drop(open.pop());
+    drop(open);
+    for call in waiting {
+        call.await.unwrap();
+    }
+    use Purpose::{Judge, Plan};
+    let order = order.lock().unwrap().clone();
+    let at = order.iter().position(|purpose| *purpose == Plan).unwrap();
+    assert!(at < 4, "one of the next four places is a planner's: {order:?}");
+    assert_eq!(order.iter().filter(|purpose| **purpose == Judge).count(), 6);
+    assert!(limiter.figures().iter().all(|of| of.open == [0; 4]), "{:?}", limiter.figures());
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_purpose_keeps_the_places_of_another_one() {
+    let bulkheads = BulkheadSettings { plan: 0.25, judge: 0.5, ..BulkheadSettings::default() };
+    let limits = EndpointLimits { bulkheads, ..limits_as_set() };
+    let of_a_model = EndpointLimits { concurrency: ConcurrencyLimits::fixed(4), ..limits };
+    critics_do_not_starve_a_planner(RateLimiter::new(of_a_model), "m", "m").await;
+    let of_all = EndpointLimits { max_in_flight: 4, ..limits };
+    critics_do_not_starve_a_planner(RateLimiter::new(of_all), "m", "m").await;
+    critics_do_not_starve_a_planner(RateLimiter::new(of_all), "of critics", "of planners").await;
+}
+
+#[tokio::test]
+async fn an_endpoint_that_is_full_and_does_not_say_so_is_given_fewer_calls() {
+    let mut options = MockOptions::new(Arc::new(|_| MockAction::reply("fine")));
+    options.saturation = Some(MockSaturation { places: 8, service: SECOND / 20 });
+    let server = MockServer::start(options).unwrap();
+    let (rate, concurrency) = (RateSettings::unlimited(), ConcurrencyLimits::default());
+    let limiter = RateLimiter::new(EndpointLimits { rate, concurrency, ..limits_as_set() });
+    let options = OpenAiOptions::new(server.base_url(), "m");
+    let model = OpenAiModel::limited_by(limiter.clone(), options).unwrap();
+    let began = Instant::now();
+    let calls = 1000;
+    let replies = join_all((0..calls).map(|number| model.chat(request(number, 10, 60 * SECOND))));
+    let limits = async {
+        let mut limits = Vec::new();
+        loop {
+            // The number is looked at from outside now and then, as a scrape of the metrics does.
+            sleep(SECOND / 10).await;
+            let figures = &limiter.figures()[0];
+            if figures.waiting == 0 {
+                return limits;
+            }
+            limits.push(figures.limit);
+        }
+    };
+    let (replies, limits) = tokio::join!(replies, limits);
+    assert!(replies.iter().all(Result::is_ok), "{replies:?}");
+    let took = began.elapsed().as_secs_f64();
+    println!(
+        "{calls} calls in {took:.2} s; {} were open at most; limits {limits:?}",
+        server.stats().max_open
+    );
+    assert_eq!(server.stats().max_open, 64, "it began with more");
+    assert!(limits.last().is_some_and(|last| (8..=16).contains(last)), "{limits:?}");
+    let best = calls as f64 / 8.0 / 20.0;
+    assert!(took < best / 0.8, "{took} s, and {best} s at best");
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_endpoint_that_fails_is_left_alone_and_calls_wait() {
     let limiter = limiter(1000.0, 100);
@@ -239,7 +334,8 @@ async fn an_endpoint_that_fails_is_left_alone_and_calls_wait() {
 #[tokio::test(start_paused = true)]
 async fn only_a_share_of_the_calls_is_sent_again_and_the_rest_of_them_wait() {
     let retries = RetryLimits { share: 0.1, per_second: 0.1, burst: 2 };
-    let limiter = RateLimiter::new(EndpointLimits { retries, ..limits_of(RateSettings::unlimited()) });
+    let limiter =
+        RateLimiter::new(EndpointLimits { rate: RateSettings::unlimited(), retries, ..limits_as_set() });
     let again = |within| Ask { retry: true, failed: 1, ..ask(within) };
     let begun = Instant::now();
     let mut leaves = Vec::new();
@@ -271,7 +367,7 @@ async fn an_outage_of_an_endpoint_costs_time_and_no_call() {
     }));
     let server = MockServer::start(options).unwrap();
     let breaker = BreakerLimits { failures: 10, open: SECOND / 5, probes: 1 };
-    let limiter = RateLimiter::new(EndpointLimits { breaker, ..limits_of(as_set()) });
+    let limiter = RateLimiter::new(EndpointLimits { breaker, ..limits_as_set() });
     let mut options = OpenAiOptions::new(server.base_url(), "m");
     options.backoff = starling_llm::Backoff { base: SECOND / 100, cap: SECOND / 50 };
     let model = OpenAiModel::limited_by(limiter.clone(), options).unwrap();
@@ -289,7 +385,7 @@ async fn questions_that_make_an_endpoint_fail_do_not_keep_it_closed_for_others()
     }));
     let server = MockServer::start(options).unwrap();
     let breaker = BreakerLimits { open: SECOND / 5, ..BreakerLimits::default() };
-    let limiter = RateLimiter::new(EndpointLimits { breaker, ..limits_of(as_set()) });
+    let limiter = RateLimiter::new(EndpointLimits { breaker, ..limits_as_set() });
     let mut options = OpenAiOptions::new(server.base_url(), "m");
     options.backoff = starling_llm::Backoff { base: SECOND / 100, cap: SECOND / 50 };
     let model = OpenAiModel::limited_by(limiter.clone(), options).unwrap();

@@ -14,10 +14,14 @@
 //! [`share`]; see [`RateGovernor::take_share`].
 
 mod accepted;
+mod bulkhead;
+mod concurrency;
 mod share;
 mod tokens;
 
 use accepted::Accepted;
+pub use bulkhead::Bulkheads;
+pub use concurrency::{ConcurrencyGovernor, ConcurrencyLimits, Ended, OpenCall};
 pub use share::share;
 use std::time::Duration;
 pub use tokens::TokenBudget;

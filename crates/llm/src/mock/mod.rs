@@ -5,11 +5,13 @@
 //! handle).
 
 mod limits;
+mod saturation;
 pub mod scripts;
 mod service;
 mod stats;
 
 pub use limits::MockLimits;
+pub use saturation::MockSaturation;
 pub use stats::{ByPurpose, MockStats};
 
 use crate::Purpose;
@@ -37,13 +39,21 @@ pub struct MockOptions {
     pub max_remembered: usize,
     /// What it lets through; `None` lets all through.
     pub limits: Option<MockLimits>,
+    /// How many calls it serves at once; `None` serves all.
+    pub saturation: Option<MockSaturation>,
 }
 
 impl MockOptions {
     /// A script, without latency.
     #[must_use]
     pub fn new(script: Script) -> Self {
-        MockOptions { latency: Duration::ZERO, script, max_remembered: 1_000_000, limits: None }
+        MockOptions {
+            latency: Duration::ZERO,
+            script,
+            max_remembered: 1_000_000,
+            limits: None,
+            saturation: None,
+        }
     }
 }
 
@@ -166,6 +176,7 @@ struct Shared {
     options: MockOptions,
     counters: Arc<Counters>,
     limiter: Option<limits::Limiter>,
+    places: Option<saturation::Places>,
     gate: watch::Sender<Gate>,
 }
 
@@ -174,6 +185,7 @@ impl Shared {
         Arc::new(Shared {
             counters: Arc::new(Counters::new(options.max_remembered)),
             limiter: options.limits.map(limits::Limiter::new),
+            places: options.saturation.map(saturation::Places::new),
             options,
             gate: watch::Sender::new(Gate::default()),
         })

@@ -81,6 +81,9 @@ async fn chat(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Bytes
         held_at = passed.map_or(held_at, |gate| gate.released);
         action = *then;
     }
+    if let Some(places) = &shared.places {
+        places.serve().await;
+    }
     with(perform(action, &call, shared.options.latency, open).await, said)
 }
 

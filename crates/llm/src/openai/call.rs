@@ -79,6 +79,9 @@ impl Call {
             retries: false,
             permit: None,
         };
+        if call.endpoint.limiter.is_some() {
+            return Ok(call); // which knows how many may be open, and who is next
+        }
         let in_flight = Arc::clone(&call.endpoint.in_flight);
         match timeout_at(call.request.deadline, in_flight.acquire_owned()).await {
             Ok(permit) => call.permit = permit.ok(),
@@ -391,8 +394,13 @@ impl Admitted {
     /// What the reply took, once it is known.
     pub(super) fn used(&mut self, usage: Usage) {
         if let Some(leave) = &mut self.0 {
-            leave.used(usage.prompt_tokens.saturating_add(usage.completion_tokens));
+            leave.used(usage);
         }
+    }
+
+    /// The attempt is over, whatever is still done with what came of it.
+    pub(super) fn end(&mut self) {
+        self.0 = None;
     }
 }
 

@@ -34,7 +34,7 @@ pub struct OpenAiOptions {
     pub backoff: Backoff,
     /// Longest reply in bytes, as it comes over the wire. Default 8 MiB.
     pub max_response_bytes: usize,
-    /// Calls open at once; more wait. Default 256.
+    /// Calls open at once; more wait. Default 256. Where a [`crate::Limiter`] gives leave, that is for it to decide.
     pub max_in_flight: usize,
     /// Connections kept open while idle. Default 256.
     pub max_idle_connections: usize,

@@ -230,6 +230,7 @@ impl Running {
         note(&mut self.call, &mut self.leave, &self.attempt.assembly);
         // Closes the connection of a stream that failed; the reader may keep the stream for long.
         self.attempt.response = None;
+        self.leave.end();
         self.call.release();
         Some(match outcome {
             Err(fault) => Err(self.call.error(fault)),

@@ -1,7 +1,11 @@
 //! `[model]`: whom to ask, how fast, and at what price.
 
 use super::{provider, provider::ProviderSettings, reader::Reader};
-use starling_engine::{breaker::BreakerLimits, rate::RateLimits, retries::RetryLimits};
+use starling_engine::{
+    breaker::BreakerLimits,
+    rate::{ConcurrencyLimits, RateLimits},
+    retries::RetryLimits,
+};
 use std::{collections::BTreeMap, time::Duration};
 
 const MS: Duration = Duration::from_millis(1);
@@ -30,6 +34,12 @@ pub struct ModelSettings {
     pub tries: u32,
     /// Open calls of one process.
     pub max_in_flight: usize,
+    /// Calls of one process that may wait for one model.
+    pub max_waiting: usize,
+    /// How many calls of each model may be open.
+    pub concurrency: ConcurrencyLimits,
+    /// Which part of the open calls is kept for what.
+    pub bulkheads: BulkheadSettings,
     /// How fast it may be asked.
     pub rate: RateSettings,
     /// When an endpoint that fails is left alone.
@@ -56,6 +66,19 @@ impl RateSettings {
         let limits = RateLimits { start: FASTEST, max: FASTEST, ..RateLimits::default() };
         Self { limits, tokens_per_minute: None }
     }
+}
+
+/// `[model.bulkheads]`: the share of the open calls, 0 to 1, that each purpose can always have.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct BulkheadSettings {
+    /// Plans.
+    pub plan: f64,
+    /// Tasks.
+    pub work: f64,
+    /// Verdicts.
+    pub judge: f64,
+    /// Answers.
+    pub synthesize: f64,
 }
 
 /// US dollars for a million tokens.
@@ -105,6 +128,9 @@ pub(super) fn read(r: &mut Reader) -> ModelSettings {
         token_timeout: r.duration("model.token_timeout", MS * 100..=HOUR),
         tries: r.integer("model.tries", 1..=100),
         max_in_flight: r.integer("model.max_in_flight", 1..=100_000),
+        max_waiting: r.integer("model.max_waiting", 1..=1_000_000),
+        concurrency: concurrency(r),
+        bulkheads: bulkheads(r),
         rate: rate(r),
         breaker: BreakerLimits {
             failures: r.integer("model.breaker.failures", 0..=1_000_000),
@@ -139,6 +165,41 @@ fn fallbacks(r: &mut Reader, asked: bool) -> Vec<ProviderSettings> {
         }
     }
     fallbacks
+}
+
+fn concurrency(r: &mut Reader) -> ConcurrencyLimits {
+    let numbers = 1..=100_000;
+    let limits = ConcurrencyLimits {
+        start: r.integer("model.concurrency.start", numbers.clone()),
+        min: r.integer("model.concurrency.min", numbers.clone()),
+        max: r.integer("model.concurrency.max", numbers),
+        tolerance: r.number("model.concurrency.tolerance", 1.05..=1.95),
+    };
+    let ConcurrencyLimits { start, min, max, .. } = limits;
+    if min > 0 && start > 0 && max > 0 && !(min <= start && start <= max) {
+        let found = format!("start {start}, min {min}, max {max}");
+        let expected = "at least model.concurrency.min and at most model.concurrency.max";
+        r.complain("model.concurrency.start", expected, &found, "the settings");
+    }
+    limits
+}
+
+fn bulkheads(r: &mut Reader) -> BulkheadSettings {
+    let mut share = |name| r.number(&format!("model.bulkheads.{name}"), 0.0..=1.0);
+    let shares = BulkheadSettings {
+        plan: share("plan"),
+        work: share("work"),
+        judge: share("judge"),
+        synthesize: share("synthesize"),
+    };
+    let BulkheadSettings { plan, work, judge, synthesize } = shares;
+    let sum = plan + work + judge + synthesize;
+    // Tenths do not add up exactly.
+    if sum > 1.0 + 1e-9 {
+        let expected = "shares of at most 1 together";
+        r.complain("model.bulkheads", expected, &format!("{sum:.3} in all"), "the settings");
+    }
+    shares
 }
 
 fn rate(r: &mut Reader) -> RateSettings {

@@ -1,16 +1,24 @@
 //! Those who wait to ask one model, in the order of their deadlines.
 
-use super::circuit::Circuit;
+use super::{
+    EndpointLimits,
+    ceiling::Ceiling,
+    circuit::Circuit,
+    purposes::{self, PURPOSES},
+    queue::{Queue, Rank, Waiting},
+    sent::Sent,
+};
 use rand::Rng as _;
-use starling_engine::breaker::{BreakerPass, BreakerState, Health};
-use starling_engine::rate::{self, Pass, RateGovernor, TokenBudget};
-use starling_llm::{Answer, Ask, Hints, Leave, NotSent, Purpose};
-use starling_runtime::settings::RateSettings;
+use starling_engine::breaker::{BreakerPass, BreakerState};
+use starling_engine::rate::{
+    self, Answer, Bulkheads, ConcurrencyGovernor, OpenCall, Pass, RateGovernor, TokenBudget,
+};
+use starling_llm::{Ask, Leave, NotSent, Purpose};
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
+    collections::{HashMap, VecDeque},
     pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 use tokio::{
     sync::Notify,
@@ -26,17 +34,6 @@ const LONG: Duration = Duration::from_millis(200);
 /// Such a wait is made longer by up to this share.
 const JITTER: f64 = 0.1;
 
-/// A place in the line: whose deadline comes first stands first.
-type Rank = (Instant, u64);
-
-/// Somebody who waits.
-#[derive(Debug)]
-struct Waiting {
-    called: Arc<Notify>,
-    /// How often the call has failed.
-    failed: u32,
-}
-
 /// What a process would send.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Demand {
@@ -46,22 +43,38 @@ pub(super) struct Demand {
     pub(super) found: Option<f64>,
 }
 
+/// How a model may be asked now, and what waits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LineFigures {
+    /// Requests a second.
+    pub(super) rate: f64,
+    /// Calls that may be open.
+    pub(super) limit: u32,
+    /// Calls that are open, by purpose.
+    pub(super) open: [usize; PURPOSES.len()],
+    pub(super) waiting: usize,
+}
+
 /// What one model is asked by this process.
 #[derive(Debug)]
 pub(super) struct Line {
-    /// Where the governor's time begins.
+    /// Where the governors' time begins, and when that was on the clock that all processes have.
     origin: Instant,
+    epoch: Duration,
     longest: usize,
-    circuit: Arc<Circuit>,
+    pub(super) circuit: Arc<Circuit>,
+    pub(super) ceiling: Arc<Ceiling>,
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
-struct State {
-    governor: RateGovernor,
-    tokens: TokenBudget,
-    waiting: BTreeMap<Rank, Waiting>,
-    serial: u64,
+pub(super) struct State {
+    pub(super) governor: RateGovernor,
+    pub(super) tokens: TokenBudget,
+    pub(super) concurrency: ConcurrencyGovernor,
+    /// Who may have the places that it gives.
+    pub(super) bulkheads: Bulkheads,
+    queue: Queue,
     /// Requests that were sent since the demand was asked for last, and when that was.
     sent: u64,
     since: Instant,
@@ -70,24 +83,36 @@ struct State {
 }
 
 impl Line {
-    pub(super) fn new(rate: RateSettings, longest: usize, circuit: Arc<Circuit>) -> Self {
-        let RateSettings { limits, tokens_per_minute } = rate;
+    pub(super) fn new(limits: &EndpointLimits, circuit: Arc<Circuit>, ceiling: Arc<Ceiling>) -> Self {
         let state = State {
-            governor: RateGovernor::new(limits),
-            tokens: TokenBudget::new(tokens_per_minute),
-            waiting: BTreeMap::new(),
-            serial: 0,
+            governor: RateGovernor::new(limits.rate.limits),
+            tokens: TokenBudget::new(limits.rate.tokens_per_minute),
+            concurrency: ConcurrencyGovernor::new(limits.concurrency()),
+            bulkheads: purposes::bulkheads(limits.bulkheads),
+            queue: Queue::default(),
             sent: 0,
             since: Instant::now(),
             took: HashMap::new(),
         };
-        Self { origin: Instant::now(), longest, circuit, state: Mutex::new(state) }
+        Self {
+            origin: Instant::now(),
+            // A clock that stands before 1970 costs no more than the common beat.
+            epoch: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default(),
+            longest: limits.max_waiting,
+            circuit,
+            ceiling,
+            state: Mutex::new(state),
+        }
     }
 
-    /// Requests a second that may be sent now, and how many wait.
-    pub(super) fn figures(&self) -> (f64, usize) {
+    pub(super) fn figures(&self) -> LineFigures {
         let state = self.lock();
-        (state.governor.rate(), state.waiting.len())
+        LineFigures {
+            rate: state.governor.rate(),
+            limit: state.concurrency.limit(),
+            open: std::array::from_fn(|purpose| state.bulkheads.open(purpose)),
+            waiting: state.queue.len(),
+        }
     }
 
     /// What this process would ask now, if it is limited or was refused before.
@@ -95,10 +120,12 @@ impl Line {
         let mut state = self.lock();
         let passed = std::mem::replace(&mut state.since, Instant::now()).elapsed();
         let sent = std::mem::take(&mut state.sent) as f64;
-        // Each of those that wait would be sent within a second.
-        let demand = sent / passed.as_secs_f64().max(0.001) + state.waiting.len() as f64;
+        // Each of those that wait would be sent within a second, if there is a place for it.
+        let places = state.bulkheads.free(state.concurrency.allowed() as usize).min(self.ceiling.free());
+        let held_back = state.queue.len().min(places);
+        let demand = sent / passed.as_secs_f64().max(0.001) + held_back as f64;
         let found = state.governor.found();
-        let limited = found.is_some() || !state.waiting.is_empty();
+        let limited = found.is_some() || held_back > 0;
         (limited && demand > 0.0).then_some(Demand { demand, found })
     }
 
@@ -114,7 +141,7 @@ impl Line {
         let share = rate::share(state.governor.common_rate(), own, &demands);
         state.governor.take_share(share);
         state.tokens.take_share(now, share);
-        state.call_first(&self.circuit);
+        self.call_first_of(&state);
     }
 
     pub(super) async fn admit(self: Arc<Self>, ask: Ask) -> Result<Box<dyn Leave>, NotSent> {
@@ -123,30 +150,17 @@ impl Line {
             // From here on, so that it is not missed.
             let mut changed = pin!(self.circuit.changed());
             changed.as_mut().enable();
-            let wait = {
+            let granted = {
                 let mut state = self.lock();
                 state.in_time(&ask)?;
-                if state.is_first(&self.circuit, place.rank) {
-                    state.pass(&self.circuit, self.now(), ask.tokens)
+                if self.first_of(&state).is_some_and(|(first, _)| first == place.rank) {
+                    self.pass(&mut state, place.purpose, ask.tokens)
                 } else {
                     Err(Duration::MAX)
                 }
             };
-            let wait = match wait {
-                Ok(pass) => {
-                    let line = self.clone();
-                    let sent = Instant::now();
-                    let reserved = Some(ask.tokens);
-                    let purpose = ask.purpose;
-                    return Ok(Box::new(Sent {
-                        line,
-                        pass: Some(pass),
-                        sent,
-                        reserved,
-                        purpose,
-                        excused: false,
-                    }));
-                }
+            let wait = match granted {
+                Ok(granted) => return Ok(Box::new(Sent::new(self.clone(), granted, &ask))),
                 Err(_) if !ask.patient && self.circuit.state() != BreakerState::Closed => {
                     return Err(NotSent::Down);
                 }
@@ -163,56 +177,89 @@ impl Line {
                 if self.circuit.state() != BreakerState::Closed {
                     return Err(NotSent::Down);
                 }
-                let rate = self.lock().governor.rate().round() as u64;
-                return Err(NotSent::NoTurn { rate });
+                let state = self.lock();
+                let rate = state.governor.rate().round() as u64;
+                return Err(NotSent::NoTurn { rate, places: state.concurrency.limit() });
             }
         }
     }
 
-    fn now(&self) -> Duration {
+    pub(super) fn now(&self) -> Duration {
         self.origin.elapsed()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    /// The same time for all processes whose clocks are right.
+    pub(super) fn common_now(&self) -> Duration {
+        self.epoch + self.origin.elapsed()
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
 
-impl State {
-    /// Who goes next: whose deadline comes first. An endpoint that fails is tried with those that have failed least:
-    /// a question that makes it fail is not asked again and again while all others wait.
-    fn first(&self, circuit: &Circuit) -> Option<(&Rank, &Waiting)> {
-        if circuit.state() == BreakerState::Closed {
-            return self.waiting.first_key_value();
-        }
-        self.waiting.iter().min_by_key(|(rank, waiting)| (waiting.failed, **rank))
+    /// Calls who goes next.
+    pub(super) fn call_first(&self) {
+        self.call_first_of(&self.lock());
     }
 
-    fn is_first(&self, circuit: &Circuit, rank: Rank) -> bool {
-        self.first(circuit).is_some_and(|(first, _)| *first == rank)
-    }
-
-    fn call_first(&self, circuit: &Circuit) {
-        if let Some((_, first)) = self.first(circuit) {
+    pub(super) fn call_first_of(&self, state: &State) {
+        if let Some((_, first)) = self.first_of(state) {
             first.called.notify_one();
         }
     }
 
-    fn pass(
-        &mut self,
-        circuit: &Circuit,
-        now: Duration,
-        tokens: i64,
-    ) -> Result<(Pass, BreakerPass), Duration> {
-        let wait = self.tokens.wait(now, tokens);
+    /// Who goes next, if there is a place: whose deadline comes first. An endpoint that fails is tried with those that have
+    /// failed least: a question that makes it fail is not asked again and again while all others wait.
+    fn first_of<'a>(&self, state: &'a State) -> Option<(Rank, &'a Waiting)> {
+        let places = state.concurrency.allowed() as usize;
+        let admitted = |purpose| state.bulkheads.admits(purpose, places) && self.ceiling.admits(purpose);
+        if self.circuit.state() == BreakerState::Closed {
+            state.queue.first(admitted)
+        } else {
+            state.queue.least_failed(admitted)
+        }
+    }
+
+    fn pass(&self, state: &mut State, purpose: usize, tokens: i64) -> Result<Granted, Duration> {
+        let (now, common_now) = (self.now(), self.common_now());
+        let wait = state.tokens.wait(now, tokens);
         if !wait.is_zero() {
             return Err(wait);
         }
-        let trial = circuit.pass()?;
-        let pass = self.governor.pass(now).inspect_err(|_| circuit.give_back(trial))?;
-        self.tokens.take(now, tokens);
-        self.sent += 1;
-        Ok((pass, trial))
+        if !state.concurrency.has_room(common_now) {
+            return Err(Duration::MAX); // who ends calls the next one
+        }
+        let trial = self.circuit.pass()?;
+        let pass = state.governor.pass(now).inspect_err(|_| self.circuit.give_back(trial))?;
+        if !self.ceiling.take(purpose) {
+            // Another line was faster.
+            self.circuit.give_back(trial);
+            state.governor.answered(now, pass, Answer::Unknown);
+            return Err(Duration::MAX);
+        }
+        state.tokens.take(now, tokens);
+        state.sent += 1;
+        state.bulkheads.opened(purpose);
+        let call = state.concurrency.begin(common_now, purpose);
+        Ok(Granted { pass, trial, call })
+    }
+}
+
+/// Leave of all who were asked.
+pub(super) struct Granted {
+    pub(super) pass: Pass,
+    pub(super) trial: BreakerPass,
+    pub(super) call: OpenCall,
+}
+
+impl State {
+    /// A call has ended after so long.
+    pub(super) fn note(&mut self, purpose: Purpose, took: Duration) {
+        let times = self.took.entry(purpose).or_default();
+        if times.len() == REMEMBERED {
+            times.pop_front();
+        }
+        times.push_back((Instant::now(), took));
     }
 
     /// Whether a reply can still come before the deadline. Nothing but the fastest of the last calls is proof: others
@@ -236,111 +283,38 @@ pub(super) fn jittered(wait: Duration) -> Duration {
     wait.saturating_add(wait.min(Duration::from_secs(60)).mul_f64(rand::rng().random_range(0.0..JITTER)))
 }
 
-/// A place that is given up when this is dropped.
+/// A place in the queue that is given up when this is dropped.
 struct Place {
     line: Arc<Line>,
+    purpose: usize,
     rank: Rank,
     called: Arc<Notify>,
 }
 
 impl Place {
     fn take(line: &Arc<Line>, ask: &Ask) -> Result<Self, NotSent> {
+        let purpose = purposes::number(ask.purpose);
         let mut state = line.lock();
-        if state.waiting.len() >= line.longest {
-            return Err(NotSent::Full(state.waiting.len()));
+        if state.queue.len() >= line.longest {
+            return Err(NotSent::Full(state.queue.len()));
         }
-        state.serial += 1;
-        let rank = (ask.deadline, state.serial);
         let called = Arc::new(Notify::new());
-        state.waiting.insert(rank, Waiting { called: called.clone(), failed: ask.failed });
+        let waiting = Waiting { called: called.clone(), failed: ask.failed };
+        let rank = state.queue.join(purpose, ask.deadline, waiting);
+        state.bulkheads.waits(purpose);
+        line.ceiling.waits(purpose);
         drop(state);
-        Ok(Self { line: line.clone(), rank, called })
+        Ok(Self { line: line.clone(), purpose, rank, called })
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
+        self.line.ceiling.waits_no_more(&self.line, self.purpose);
         let mut state = self.line.lock();
-        let circuit = &self.line.circuit;
-        let was_first = state.is_first(circuit, self.rank);
-        state.waiting.remove(&self.rank);
-        if was_first {
-            state.call_first(circuit);
-        }
-    }
-}
-
-/// A request that was sent.
-struct Sent {
-    line: Arc<Line>,
-    /// Until it is known what became of it.
-    pass: Option<(Pass, BreakerPass)>,
-    sent: Instant,
-    /// Tokens; none once the endpoint keeps the account.
-    reserved: Option<i64>,
-    purpose: Purpose,
-    /// It failed while the endpoint as a whole does.
-    excused: bool,
-}
-
-impl Leave for Sent {
-    fn is_excused(&self) -> bool {
-        self.excused
-    }
-
-    fn answered(&mut self, answer: Answer, hints: Hints) {
-        let Some((pass, trial)) = self.pass.take() else { return };
-        self.line.circuit.heard(
-            trial,
-            match answer {
-                Answer::Accepted | Answer::Refused => Health::Answered,
-                Answer::Failed => Health::Failed,
-                Answer::Unknown => Health::Unknown,
-            },
-        );
-        self.excused = answer == Answer::Failed && self.line.circuit.state() != BreakerState::Closed;
-        let now = self.line.now();
-        let mut state = self.line.lock();
-        let answer = match answer {
-            Answer::Accepted => rate::Answer::Accepted,
-            Answer::Refused => rate::Answer::Refused(hints.retry_after),
-            Answer::Failed | Answer::Unknown => rate::Answer::Unknown,
-        };
-        state.governor.answered(now, pass, answer);
-        if !matches!(answer, rate::Answer::Accepted)
-            && let Some(reserved) = self.reserved.take()
-        {
-            state.tokens.correct(now, reserved, 0); // what was not taken in takes no tokens
-        }
-        state.tokens.heard(now, hints.tokens.limit, hints.tokens.remaining);
-        if hints.tokens.remaining.is_some() {
-            self.reserved = None; // it may count what was asked for, not what was used
-        }
-        if let (Some(0), Some(reset)) = (hints.requests.remaining, hints.requests.reset) {
-            // The next one is there when a part of all is there again.
-            let of = hints.requests.limit.and_then(|limit| u32::try_from(limit).ok()).unwrap_or(1).max(1);
-            state.governor.close(now, reset / of);
-        }
-    }
-
-    fn used(&mut self, tokens: i64) {
-        let took = self.sent.elapsed();
-        let now = self.line.now();
-        let mut state = self.line.lock();
-        if let Some(reserved) = self.reserved.take() {
-            state.tokens.correct(now, reserved, tokens);
-        }
-        let times = state.took.entry(self.purpose).or_default();
-        if times.len() == REMEMBERED {
-            times.pop_front();
-        }
-        times.push_back((Instant::now(), took));
-        state.call_first(&self.line.circuit);
-    }
-}
-
-impl Drop for Sent {
-    fn drop(&mut self) {
-        self.answered(Answer::Unknown, Hints::default());
+        state.queue.leave(self.purpose, self.rank);
+        state.bulkheads.waits_no_more(self.purpose);
+        // Who stood first, or had places kept, makes room for others.
+        self.line.call_first_of(&state);
     }
 }

@@ -1,59 +1,86 @@
-//! How fast this process asks its models. What a rate should be is decided by `starling_engine::rate`; here calls wait
-//! for it.
+//! How fast this process asks its models, and how much at once. What that should be is decided by `starling_engine::rate`;
+//! here calls wait for it.
 
+mod ceiling;
 mod circuit;
 mod fleet;
 mod line;
+mod purposes;
+mod queue;
 mod retries;
+mod sent;
 
+use ceiling::Ceiling;
 use circuit::Circuit;
 pub(crate) use fleet::share_with_fleet;
 use futures::{FutureExt as _, future::BoxFuture};
-use line::Line;
+use line::{Line, LineFigures};
 use prometheus_client::{collector::Collector, encoding::DescriptorEncoder, metrics::MetricType};
+use purposes::PURPOSES;
 use retries::Retries;
 use starling_engine::{
     breaker::{BreakerLimits, BreakerState},
+    rate::ConcurrencyLimits,
     retries::RetryLimits,
 };
 use starling_llm::{Ask, Leave, Limiter, NotSent};
-use starling_runtime::settings::{ModelSettings, RateSettings};
+use starling_runtime::settings::{BulkheadSettings, ModelSettings, RateSettings};
 use std::{
     collections::BTreeMap,
     fmt,
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// How an endpoint is asked.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// How an endpoint may be asked by one process.
+#[derive(Clone, Copy, Debug)]
 pub struct EndpointLimits {
-    /// How fast each model is.
+    /// How fast each model is asked.
     pub rate: RateSettings,
-    /// When the endpoint is left alone.
+    /// When it is left alone because it fails.
     pub breaker: BreakerLimits,
     /// How many calls may be sent again.
     pub retries: RetryLimits,
-    /// Calls that may wait for one model.
-    pub longest: usize,
+    /// How many calls of each model may be open.
+    pub concurrency: ConcurrencyLimits,
+    /// Which part of the open calls is kept for what.
+    pub bulkheads: BulkheadSettings,
+    /// Open calls of all models together.
+    pub max_in_flight: usize,
+    /// Calls that may wait for each model.
+    pub max_waiting: usize,
 }
 
-impl From<&ModelSettings> for EndpointLimits {
-    fn from(settings: &ModelSettings) -> Self {
+impl EndpointLimits {
+    /// As the settings want it.
+    #[must_use]
+    pub fn of(settings: &ModelSettings) -> Self {
         Self {
             rate: settings.rate,
             breaker: settings.breaker,
             retries: settings.retries,
-            longest: settings.max_in_flight,
+            concurrency: settings.concurrency,
+            bulkheads: settings.bulkheads,
+            max_in_flight: settings.max_in_flight,
+            max_waiting: settings.max_waiting,
         }
+    }
+
+    /// No model may have more open calls than there may be at all.
+    fn concurrency(&self) -> ConcurrencyLimits {
+        let most = u32::try_from(self.max_in_flight).unwrap_or(u32::MAX);
+        let ConcurrencyLimits { start, min, max, tolerance } = self.concurrency;
+        ConcurrencyLimits { start: start.min(most), min: min.min(most), max: max.min(most), tolerance }
     }
 }
 
-/// One line for each model that is asked, and one circuit breaker and one retry budget for the endpoint that they are behind.
+/// One line for each model that is asked, and what is common to the endpoint that they are behind: a circuit breaker,
+/// a retry budget, and a ceiling of open calls.
 #[derive(Debug)]
 pub struct RateLimiter {
     limits: EndpointLimits,
     circuit: Arc<Circuit>,
     retries: Arc<Retries>,
+    ceiling: Arc<Ceiling>,
     lines: Mutex<BTreeMap<String, Arc<Line>>>,
 }
 
@@ -63,15 +90,19 @@ impl RateLimiter {
     pub fn new(limits: EndpointLimits) -> Arc<Self> {
         let circuit = Arc::new(Circuit::new(limits.breaker));
         let retries = Arc::new(Retries::new(limits.retries));
-        Arc::new(Self { limits, circuit, retries, lines: Mutex::default() })
+        let bulkheads = purposes::bulkheads(limits.bulkheads);
+        let ceiling = Arc::new(Ceiling::new(limits.max_in_flight, bulkheads));
+        Arc::new(Self { limits, circuit, retries, ceiling, lines: Mutex::default() })
     }
 
     fn line(&self, model: &str) -> Arc<Line> {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         // No more than there are models in the settings.
         let made = || {
-            let circuit = self.circuit.clone();
-            Arc::new(Line::new(self.limits.rate, self.limits.longest, circuit))
+            let line = Line::new(&self.limits, self.circuit.clone(), self.ceiling.clone());
+            let line = Arc::new(line);
+            self.ceiling.add(Arc::downgrade(&line));
+            line
         };
         lines.entry(model.to_owned()).or_insert_with(made).clone()
     }
@@ -91,8 +122,8 @@ impl RateLimiter {
     #[must_use]
     pub fn figures(&self) -> Vec<RateFigures> {
         let all = self.lines().into_iter().map(|(model, line)| {
-            let (rate, waiting) = line.figures();
-            RateFigures { model, rate, waiting }
+            let LineFigures { rate, limit, open, waiting } = line.figures();
+            RateFigures { model, rate, limit, open, waiting }
         });
         all.collect()
     }
@@ -105,6 +136,10 @@ pub struct RateFigures {
     pub model: String,
     /// Requests a second.
     pub rate: f64,
+    /// Calls that may be open.
+    pub limit: u32,
+    /// Calls that are open: for plans, tasks, verdicts and answers.
+    pub open: [usize; 4],
     /// Calls that wait for their turn.
     pub waiting: usize,
 }
@@ -141,6 +176,26 @@ impl Collector for RateCollector {
         for (endpoint, RateFigures { model, rate, .. }) in &all {
             let labels = [("endpoint", endpoint.as_str()), ("model", model.as_str())];
             metric.encode_family(&labels)?.encode_gauge(rate)?;
+        }
+        let (name, help) = (
+            "model_concurrency_limit",
+            "Calls of a model that may be open in this process, as its endpoint bears",
+        );
+        let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (endpoint, RateFigures { model, limit, .. }) in &all {
+            let limit = i64::from(*limit);
+            let labels = [("endpoint", endpoint.as_str()), ("model", model.as_str())];
+            metric.encode_family(&labels)?.encode_gauge(&limit)?;
+        }
+        let (name, help) = ("model_calls_open", "Calls of a model that are open, by what they are for");
+        let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (endpoint, RateFigures { model, open, .. }) in &all {
+            for (open, (_, purpose)) in open.iter().zip(PURPOSES) {
+                let open = i64::try_from(*open).unwrap_or(i64::MAX);
+                let labels =
+                    [("endpoint", endpoint.as_str()), ("model", model.as_str()), ("purpose", purpose)];
+                metric.encode_family(&labels)?.encode_gauge(&open)?;
+            }
         }
         let help = "Whether calls of the model endpoint are let through: 0 all, 1 a few, 2 none";
         let mut breaker = encoder.encode_descriptor("model_breaker", help, None, MetricType::Gauge)?;

@@ -1,5 +1,8 @@
-//! The rate governor against providers with a limit, in virtual time.
+//! The governors of rate and concurrency against providers with a limit, in virtual time.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod concurrency;
+mod endpoint;
 
 use starling_engine::rate::{self, Answer, Pass, RateGovernor, RateLimits};
 use std::{cmp::Reverse, collections::BinaryHeap, time::Duration};
