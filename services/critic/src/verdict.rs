@@ -25,7 +25,7 @@ pub enum Reply {
 pub fn read_verdict(reply: &str) -> Reply {
     let scored = json_text::extract(reply, '{')
         .ok()
-        .and_then(|json| serde_json::from_str::<Value>(json).ok())
+        .and_then(|json| serde_json::from_str::<Value>(&json).ok())
         .and_then(|verdict| {
             let score = score(verdict.get("score")?)?;
             let feedback = verdict.get("feedback").and_then(Value::as_str).unwrap_or_default();

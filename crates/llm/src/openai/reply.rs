@@ -88,7 +88,7 @@ pub(super) fn opener(format: &Format) -> Option<char> {
 
 /// Reads the body of a 200.
 pub(super) fn read_completion(body: &[u8], opener: Option<char>) -> Result<Reply, Spoiled> {
-    let completion: Completion = serde_json::from_slice(body).map_err(|error| {
+    let completion = once(body).map_err(|error| {
         let start = String::from_utf8_lossy(body.get(..200).unwrap_or(body));
         Fault::bad_reply(format!(
             "the reply is no chat completion ({error}): {}; is the base URL right?",
@@ -116,6 +116,20 @@ pub(super) fn read_completion(body: &[u8], opener: Option<char>) -> Result<Reply
     }
 }
 
+/// The completion that a body is, or that it says twice, word for word, as some proxies do when they try again.
+fn once(body: &[u8]) -> serde_json::Result<Completion> {
+    let error = match serde_json::from_slice(body) {
+        Ok(completion) => return Ok(completion),
+        Err(error) => error,
+    };
+    let mut values = serde_json::Deserializer::from_slice(body).into_iter::<Completion>();
+    let (Some(Ok(first)), Some((said, rest))) = (values.next(), body.split_at_checked(values.byte_offset()))
+    else {
+        return Err(error);
+    };
+    if said.trim_ascii() == rest.trim_ascii() { Ok(first) } else { Err(error) }
+}
+
 fn refused(finish: Option<&str>, refusal: Option<&str>) -> Option<Fault> {
     if let Some(refusal) = refusal.filter(|text| !text.is_empty()) {
         let message = format!("the model refused: {}", fault::quote(refusal));
@@ -129,13 +143,14 @@ fn usable_text(raw: &str, opener: Option<char>, finish: Option<&str>) -> Result<
     let cut = finish == Some("length");
     match opener {
         Some(opener) => match json_text::extract(raw, opener) {
-            Ok(json) => Ok(json.to_owned()),
+            Ok(json) => Ok(json.into_owned()),
             Err(reason) => Err(no_json(reason, cut, raw)),
         },
-        None => {
-            let text = json_text::without_thoughts(raw).trim_end();
-            if text.is_empty() { Err(empty(cut)) } else { Ok(text.to_owned()) }
-        }
+        None => match json_text::prose(raw) {
+            Ok("") => Err(empty(cut)),
+            Ok(text) => Ok(text.to_owned()),
+            Err(reason) => Err(Fault::bad_reply(reason.to_string())),
+        },
     }
 }
 
@@ -260,10 +275,9 @@ impl Assembly {
         let cut = self.finish.as_deref() == Some("length");
         let last = self.cleaner.finish();
         self.said_something |= !last.trim().is_empty();
-        if self.json {
-            let raw = if self.raw_chars == 0 { "" } else { "(said)" };
-            self.cleaner.verdict().map_err(|reason| no_json(reason, cut, raw))?;
-        } else if !self.said_something {
+        let raw = if self.raw_chars == 0 { "" } else { "(said)" };
+        self.cleaner.verdict().map_err(|reason| no_json(reason, cut, raw))?;
+        if !self.json && !self.said_something {
             return Err(empty(cut));
         }
         Ok(last)
@@ -313,6 +327,16 @@ mod tests {
             (r#"{"error":{"code":429,"message":"x"}}"#.into(), None, Err(Kind::RateLimited)),
             ("<html>".into(), None, Err(Kind::BadReply)),
             ("[".repeat(100_000), None, Err(Kind::BadReply)),
+            (said("hi", "stop").repeat(2), None, Ok("hi")),
+            (format!("{}\n{}\n", said("hi", "stop"), said("hi", "stop")), None, Ok("hi")),
+            (said("hi", "stop") + &said("ho", "stop"), None, Err(Kind::BadReply)),
+            (said("hi", "stop").repeat(3), None, Err(Kind::BadReply)),
+            (said("hi<|im_end|>", "stop"), None, Ok("hi")),
+            (said("<|im_end|>", "stop"), None, Err(Kind::BadReply)),
+            (said("<tool_call>{\"name\":\"x\"}</tool_call>", "stop"), None, Err(Kind::BadReply)),
+            (said("<tool_call>{\"name\":\"x\"}</tool_call>", "stop"), Some('{'), Err(Kind::BadReply)),
+            (said("{'a': 1,}", "stop"), Some('{'), Ok("{\"a\": 1}")),
+            (said("<think>{\"a\":1}", "stop"), Some('{'), Err(Kind::BadReply)),
         ];
         for (body, opener, expected) in table {
             let got = read_completion(body.as_bytes(), opener);
