@@ -121,6 +121,22 @@ async fn a_reply_of_fifty_megabytes_is_never_held() {
     assert!(taken < 24 << 20, "{taken} bytes for replies of which a megabyte is let in");
 }
 
+#[test]
+fn the_table_of_bad_replies_that_users_read_is_true() {
+    let words = |expected| match expected {
+        Expected::Answer => "read",
+        Expected::Lookalike => "looks right",
+        Expected::AskAgain(_) => "another try",
+        Expected::GiveUp(_) => "fails",
+    };
+    let page = include_str!("../../../docs/rehearsal.md");
+    for kind in Kind::ALL {
+        let forms = FORMS.map(|form| words(kind.expected(form))).join(" | ");
+        let row = format!("| `{}` | {} | {forms} |\n", kind.name(), kind.about());
+        assert!(page.contains(&row), "docs/rehearsal.md lacks: {row}");
+    }
+}
+
 fn rehearse(rehearsal: Rehearsal) -> MockServer {
     MockServer::start(MockOptions::new(rehearsal.script().unwrap())).unwrap()
 }
