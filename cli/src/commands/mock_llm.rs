@@ -17,9 +17,9 @@ pub(super) async fn mock_llm(args: &MockLlmArgs) -> Result<ExitCode, CliError> {
     // Before anybody can know where it listens, and stop it.
     let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
-    let address = format!("{}:{}", args.host, args.port);
-    let server = MockServer::bind(&address, options)
-        .map_err(|error| CliError::Failed(format!("{address} cannot be listened on: {error}")))?;
+    let server = MockServer::bind((args.host.as_str(), args.port), options).map_err(|error| {
+        CliError::Failed(format!("{} cannot be listened on, port {}: {error}", args.host, args.port))
+    })?;
     print(&server.base_url());
     eprintln!(
         "a mock endpoint, not an LLM; from another terminal: OPENAI_BASE_URL={} starling run \"...\"",

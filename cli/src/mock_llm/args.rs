@@ -55,7 +55,8 @@ pub struct MockLlmArgs {
     /// Share of calls whose reply is bad in one of the ways of --kind.
     #[arg(long, value_name = "SHARE")]
     pub malformed: Option<f64>,
-    /// A way in which replies are bad; may be given several times. Without it, all of them.
+    /// A way in which replies are bad; may be given several times. Without it, all of them. With it, and nothing said about
+    /// shares, all replies are.
     #[arg(long = "kind", value_name = "KIND", value_parser = kinds())]
     pub kinds: Vec<String>,
     /// Print the counts at the end as one JSON object.
@@ -69,24 +70,34 @@ impl MockLlmArgs {
     /// # Errors
     /// The flags contradict each other.
     pub fn options(&self) -> Result<MockOptions, CliError> {
+        let script = self.rehearsal().script().map_err(|error| CliError::Usage(error.to_string()))?;
+        Ok(MockOptions {
+            limits: self.limits(),
+            models: Some(self.models.clone()),
+            ..MockOptions::new(script)
+        })
+    }
+
+    fn rehearsal(&self) -> Rehearsal {
         let preset = if self.chaos { Rehearsal::chaos(self.seed) } else { Rehearsal::new(self.seed) };
         let kinds: Vec<Kind> = self.kinds.iter().filter_map(|name| Kind::named(name)).collect();
-        let rehearsal = Rehearsal {
+        let mut rehearsal = Rehearsal {
             latency: self.latency,
             status_5xx: self.status_5xx.unwrap_or(preset.status_5xx),
             cut: self.cut.unwrap_or(preset.cut),
             slow: self.slow.unwrap_or(preset.slow),
             slow_by: self.slow_by,
             malformed: self.malformed.unwrap_or(preset.malformed),
-            kinds: if kinds.is_empty() { preset.kinds } else { kinds },
-            seed: preset.seed,
+            ..preset
         };
-        let script = rehearsal.script().map_err(|error| CliError::Usage(error.to_string()))?;
-        Ok(MockOptions {
-            limits: self.limits(),
-            models: Some(self.models.clone()),
-            ..MockOptions::new(script)
-        })
+        if !kinds.is_empty() {
+            rehearsal.kinds = kinds;
+            if self.malformed.is_none() && !self.chaos {
+                rehearsal.malformed =
+                    (1.0 - rehearsal.status_5xx - rehearsal.cut - rehearsal.slow).clamp(0.0, 1.0);
+            }
+        }
+        rehearsal
     }
 
     fn limits(&self) -> Option<MockLimits> {
@@ -175,6 +186,25 @@ mod tests {
         for flags in [&["--rate", "0"][..], &["--burst", "3"], &["--kind", "nothing"], &["--latency", "soon"]]
         {
             assert!(args(flags).is_err(), "{flags:?}");
+        }
+    }
+
+    #[test]
+    fn shares_are_those_of_the_flags_then_of_the_preset() {
+        let shares = |flags: &[&str]| {
+            let Rehearsal { status_5xx, cut, slow, malformed, kinds, .. } = args(flags).unwrap().rehearsal();
+            ([status_5xx, cut, slow, malformed], kinds.len())
+        };
+        let all = Kind::ALL.len();
+        for (flags, expected) in [
+            (&[][..], ([0.0, 0.0, 0.0, 0.0], all)),
+            (&["--chaos"], ([0.05, 0.05, 0.05, 0.15], all)),
+            (&["--chaos", "--cut", "0", "--kind", "html"], ([0.05, 0.0, 0.05, 0.15], 1)),
+            (&["--kind", "html", "--kind", "fences"], ([0.0, 0.0, 0.0, 1.0], 2)),
+            (&["--kind", "html", "--cut", "0.25"], ([0.0, 0.25, 0.0, 0.75], 1)),
+            (&["--kind", "html", "--malformed", "0.5"], ([0.0, 0.0, 0.0, 0.5], 1)),
+        ] {
+            assert_eq!(shares(flags), expected, "{flags:?}");
         }
     }
 
