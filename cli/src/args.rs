@@ -1,6 +1,6 @@
 //! The command line.
 
-use crate::{dlq::DlqCommand, instant::instant};
+use crate::{dlq::DlqCommand, instant::instant, mock_llm::MockLlmArgs};
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use starling_protocol::Timestamp;
 use starling_runtime::process::CommonFlags;
@@ -51,6 +51,8 @@ pub enum Command {
     Top(TopArgs),
     /// Run all services in one process against a real broker.
     Dev(DevArgs),
+    /// Serve a model endpoint that is no LLM and misbehaves as it is told, to rehearse with.
+    MockLlm(MockLlmArgs),
     /// Ask a service on this machine whether it is ready: exit code 0 or 1. For health checks of containers.
     Health(HealthArgs),
     /// Measure.
@@ -250,6 +252,8 @@ pub enum BenchCommand {
     Decision(DecisionArgs),
     /// A coordinator killed in the middle of many live intents: how soon the next one goes on, and what it sends again.
     Takeover(TakeoverArgs),
+    /// The mock endpoint alone: processor time of a request.
+    MockLlm(BenchMockArgs),
 }
 
 /// The bus of a bench.
@@ -381,6 +385,23 @@ pub struct DecisionArgs {
     /// Partitions that the effects of one decision go to.
     #[arg(long, default_value_t = 100)]
     pub partitions: i32,
+    /// One JSON object on stdout, nothing else.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `starling bench mock-llm`.
+#[derive(Clone, Debug, Args)]
+pub struct BenchMockArgs {
+    /// Requests.
+    #[arg(long, default_value_t = 100_000)]
+    pub requests: usize,
+    /// Connections, each with one request at a time.
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    pub connections: u16,
+    /// Characters of a prompt beside what makes it one.
+    #[arg(long, value_name = "CHARACTERS", default_value_t = 1_000)]
+    pub prompt: usize,
     /// One JSON object on stdout, nothing else.
     #[arg(long)]
     pub json: bool,

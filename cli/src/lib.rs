@@ -10,6 +10,7 @@ pub mod doctor;
 pub mod exit;
 pub mod installation;
 pub mod instant;
+pub mod mock_llm;
 pub mod report;
 pub mod scan;
 pub mod session;

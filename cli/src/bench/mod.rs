@@ -8,6 +8,7 @@ mod fanout;
 mod held;
 mod hop;
 mod measure;
+mod mock_llm;
 mod probe;
 mod scene;
 mod stage;
@@ -26,6 +27,7 @@ pub async fn run(session: &Session, command: BenchCommand) -> Result<ExitCode, C
         BenchCommand::Depth(args) => (depth::run(session, &args).await?, args.swarm.json),
         BenchCommand::Hop(args) => (hop::run(session, &args).await?, args.json),
         BenchCommand::Takeover(args) => (takeover::run(session, &args).await?, args.json),
+        BenchCommand::MockLlm(args) => (mock_llm::run(&args).await?, args.json),
         BenchCommand::Decision(args) => (decision::run(session, &args).await?, args.json),
     };
     if json {

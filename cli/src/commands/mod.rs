@@ -7,6 +7,7 @@ mod dlq;
 mod doctor;
 mod follow;
 mod health;
+mod mock_llm;
 mod result;
 mod run;
 mod submit;
@@ -27,6 +28,10 @@ use std::process::ExitCode;
 /// # Errors
 /// See [`CliError`].
 pub async fn run(cli: Cli) -> Result<ExitCode, CliError> {
+    if let Command::MockLlm(args) = &cli.command {
+        // It belongs to no swarm, and needs no settings of one.
+        return mock_llm::mock_llm(args).await;
+    }
     let log = match &cli.command {
         Command::Top(args) if top::draws(*args) => Log::Silent,
         _ => Log::AsSet,
@@ -45,6 +50,7 @@ pub async fn run(cli: Cli) -> Result<ExitCode, CliError> {
         Command::Doctor(args) => doctor::doctor(&session, args).await,
         Command::Top(args) => top::top(&session, args).await,
         Command::Dev(args) => dev::dev(&session, args).await,
+        Command::MockLlm(args) => mock_llm::mock_llm(&args).await,
         Command::Bench { command } => bench::run(&session, command).await,
     }
 }

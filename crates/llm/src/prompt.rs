@@ -56,6 +56,11 @@ impl<'a> Prompt<'a> {
         Prompt { sections, whole: text }
     }
 
+    /// Whether it has the shape of a prompt at all.
+    pub(crate) fn has_sections(&self) -> bool {
+        !self.sections.is_empty()
+    }
+
     /// The text of a section; `None` if the prompt has no such section.
     pub(crate) fn section(&self, name: &str) -> Option<&'a str> {
         let found = self.sections.iter().find(|(n, _)| *n == name);

@@ -26,7 +26,7 @@ pub enum Reply {
 #[must_use]
 pub fn read_verdict(reply: &str) -> Reply {
     let excerpt = || reply.chars().take(MAX_EXCERPT_CHARS).collect();
-    match json_text::extract(reply, '{').map_err(|reason| reason.to_string()).and_then(scored) {
+    match json_text::extract(reply, '{').map_err(|reason| reason.to_string()).and_then(|json| scored(&json)) {
         Ok(scored) => Reply::Scored(scored),
         Err(_) => Reply::Unparseable { excerpt: excerpt() },
     }

@@ -1,8 +1,9 @@
 //! The same as the whole-text search, for replies that come in pieces.
 
-use super::{CLOSE, MAX_THOUGHTS, NoJson, OPEN, Progress, Scanner};
+use super::mender::{Mender, Progress};
+use super::{CLOSE, MAX_THOUGHTS, NoJson, OPEN, begins, tokens};
 
-/// Cleans a reply that comes in pieces: thoughts go, and of a JSON reply only the value stays.
+/// Cleans a reply that comes in pieces: thoughts and ends of turns go, and of a JSON reply only the mended value stays.
 #[derive(Debug)]
 pub(crate) struct Cleaner {
     /// `None` for prose.
@@ -12,7 +13,7 @@ pub(crate) struct Cleaner {
     held: String,
     at: usize,
     thoughts: usize,
-    scanner: Scanner,
+    mender: Mender,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +30,8 @@ enum State {
     After,
     /// The JSON value is nested too deep.
     TooDeep,
+    /// A tool is called.
+    Call,
 }
 
 impl Cleaner {
@@ -39,18 +42,14 @@ impl Cleaner {
             held: String::new(),
             at: 0,
             thoughts: 0,
-            scanner: Scanner::default(),
+            mender: Mender::default(),
         }
     }
 
     /// What of this piece, and of what was held back, goes to the reader.
     pub(crate) fn push(&mut self, piece: &str) -> String {
         let mut out = String::new();
-        if self.state == State::Inside && self.opener.is_none() {
-            out.push_str(piece);
-            return out;
-        }
-        if matches!(self.state, State::After | State::TooDeep) {
+        if matches!(self.state, State::After | State::TooDeep | State::Call) {
             return out;
         }
         self.held.push_str(piece);
@@ -68,7 +67,12 @@ impl Cleaner {
     /// The text came to its end: whatever was held back in doubt goes out.
     pub(crate) fn finish(&mut self) -> String {
         match (self.state, self.opener) {
-            (State::Start | State::Inside, None) => std::mem::take(&mut self.held),
+            (State::Start | State::Inside, None) => {
+                let held = std::mem::take(&mut self.held);
+                let kept = tokens::without_ends(&held);
+                // Nothing else was held back that ends a turn.
+                if kept.len() == held.trim_end().len() { held } else { kept.to_owned() }
+            }
             _ => String::new(),
         }
     }
@@ -76,6 +80,7 @@ impl Cleaner {
     /// Why a JSON reply is none; `Ok` for prose.
     pub(crate) fn verdict(&self) -> Result<(), NoJson> {
         match (self.opener, self.state) {
+            (_, State::Call) => Err(NoJson::ToolCall),
             (None, _) | (_, State::After) => Ok(()),
             (_, State::TooDeep) => Err(NoJson::TooDeep),
             (_, State::Inside) => Err(NoJson::Unfinished),
@@ -91,22 +96,22 @@ impl Cleaner {
             State::Before => self.seek(),
             State::Inside => {
                 let piece = self.held.get(self.at..).unwrap_or_default();
-                self.at = self.held.len();
                 if self.opener.is_none() {
-                    out.push_str(piece);
+                    let decided = tokens::undecided(piece);
+                    out.push_str(piece.get(..decided).unwrap_or_default());
+                    self.at += decided;
                     return false;
                 }
-                match self.scanner.feed(piece) {
-                    Progress::Open => out.push_str(piece),
-                    Progress::Complete(end) => {
-                        out.push_str(piece.get(..end).unwrap_or_default());
-                        self.state = State::After;
-                    }
+                let progress = self.mender.feed(piece, out);
+                self.at = self.held.len();
+                match progress {
+                    Progress::Open => {}
+                    Progress::Complete(_) => self.state = State::After,
                     Progress::TooDeep => self.state = State::TooDeep,
                 }
                 false
             }
-            State::After | State::TooDeep => false,
+            State::After | State::TooDeep | State::Call => false,
         }
     }
 
@@ -116,7 +121,9 @@ impl Cleaner {
         let blank = rest.len() - trimmed.len();
         let (skip, next) = if trimmed.starts_with(OPEN) {
             (blank + OPEN.len(), State::Thinking)
-        } else if OPEN.starts_with(trimmed) {
+        } else if tokens::is_call(trimmed) {
+            (blank, State::Call)
+        } else if OPEN.starts_with(trimmed) || tokens::may_be_call(trimmed) {
             return false;
         } else if self.opener.is_some() {
             (blank, State::Before)
@@ -154,27 +161,30 @@ impl Cleaner {
         true
     }
 
-    /// Looks for an opening bracket that is followed by what may follow it in JSON, because prose has
-    /// brackets too.
+    /// Looks for the beginning of the value.
     fn seek(&mut self) -> bool {
         let Some(opener) = self.opener else {
             return false;
         };
-        let Some(offset) = self.rest().find(opener) else {
-            self.at = self.held.len();
+        let rest = self.rest();
+        let found = rest.find(opener);
+        let before = found.map_or(rest, |offset| rest.get(..offset).unwrap_or_default());
+        if tokens::has_call(before) {
+            self.state = State::Call;
+            return true;
+        }
+        let Some(offset) = found else {
+            // A call may have begun.
+            self.at = self.held.len() - tail(rest, tokens::MAX_CALL).len();
             return false;
         };
+        let fits = rest.get(offset..).and_then(|rest| begins(rest, opener));
         self.at += offset;
-        let next = self.rest().chars().skip(1).find(|c| !c.is_whitespace());
-        let fits = match (opener, next) {
-            (_, None) => return false,
-            ('{', Some(c)) => matches!(c, '"' | '}'),
-            (_, Some(c)) => matches!(c, '"' | ']' | '{' | '[' | '-' | '0'..='9'),
-        };
-        if fits {
-            self.state = State::Inside;
-        } else {
-            self.at += opener.len_utf8();
+        match fits {
+            // What stands before it was looked at.
+            None => return false,
+            Some(true) => self.state = State::Inside,
+            Some(false) => self.at += opener.len_utf8(),
         }
         true
     }

@@ -72,6 +72,7 @@ impl Limiter {
             return Ok(headers);
         }
         headers.push(("retry-after-ms", format!("{:.0}", (wait * 1000.0).ceil())));
+        headers.push(("retry-after", format!("{:.0}", wait.ceil()))); // for who does not know the other
         Err(headers)
     }
 }

@@ -1,25 +1,34 @@
 //! A chat-completions endpoint on loopback that does what a script says, and counts.
 //!
-//! For tests and benchmarks, in this process ([`MockServer`]) or in one of its own ([`serve`]; then
+//! For tests, benchmarks and rehearsals, in this process ([`MockServer`]) or in one of its own ([`serve`]; then
 //! `GET /_mock/stats`, `POST /_mock/release` and `POST /_mock/release-for-good` take the place of the
 //! handle).
 
+pub mod chaos;
+mod draw;
+mod latency;
 mod limits;
+mod rehearsal;
 mod saturation;
 pub mod scripts;
 mod service;
 mod stats;
+mod wire;
 
+pub use latency::{Latency, NoLatency};
 pub use limits::MockLimits;
+pub use rehearsal::{NoRehearsal, Rehearsal};
 pub use saturation::MockSaturation;
 pub use stats::{ByPurpose, MockStats};
 
 use crate::Purpose;
 use crate::prompt::Prompt;
+use axum::body::Bytes;
 use serde_json::Value;
 use starling_protocol::Usage;
 use stats::Counters;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -41,6 +50,10 @@ pub struct MockOptions {
     pub limits: Option<MockLimits>,
     /// How many calls it serves at once; `None` serves all.
     pub saturation: Option<MockSaturation>,
+    /// The models that it says it has, at `/v1/models`; another one is unknown (404). Its replies call themselves
+    /// `NAME (mock)`. An empty list knows every name, and is not shown. `None` does as well, and its replies call
+    /// themselves by the name that was asked for.
+    pub models: Option<Vec<String>>,
 }
 
 impl MockOptions {
@@ -53,6 +66,7 @@ impl MockOptions {
             max_remembered: 1_000_000,
             limits: None,
             saturation: None,
+            models: None,
         }
     }
 }
@@ -64,10 +78,17 @@ pub struct MockCall {
     pub number: u64,
     /// Guessed from the name of the JSON schema, else from the sections of the prompt.
     pub purpose: Purpose,
-    /// The last user message.
+    /// The last user message that has the sections of a prompt, else the last one: after a reply that was no use, some
+    /// clients say so and ask again.
     pub prompt: String,
     /// Whether the client wants a stream.
     pub streams: bool,
+    /// What the reply says that the model is.
+    pub model: String,
+    /// Hash of the request body. Stays the same for as long as the standard library's hash does.
+    pub fingerprint: u64,
+    /// Calls before this one with the same body, as far as they are remembered.
+    pub earlier: u32,
     /// The whole request body.
     pub body: Value,
     headers: axum::http::HeaderMap,
@@ -78,6 +99,13 @@ impl MockCall {
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
+    }
+
+    /// Whether the client wants JSON: it says so, or a plan or a verdict is JSON.
+    #[must_use]
+    pub fn wants_json(&self) -> bool {
+        let kind = self.body.pointer("/response_format/type").and_then(Value::as_str);
+        kind.is_some_and(|kind| kind != "text") || matches!(self.purpose, Purpose::Plan | Purpose::Judge)
     }
 
     /// The text of a section (`## Name`) of the prompt.
@@ -125,9 +153,25 @@ pub enum MockAction {
         /// The bytes.
         body: Vec<u8>,
     },
+    /// A 200 with these bytes, each after its delay; cut off behind them, if it is not complete.
+    Bytes {
+        /// Such as `application/json` or `text/event-stream`.
+        content_type: &'static str,
+        /// Delay before each piece, and the piece.
+        chunks: Vec<(Duration, Bytes)>,
+        /// Whether the body ends as it should.
+        complete: bool,
+    },
     /// Stays open until the next release, then does something else.
     Hold {
         /// What follows the release.
+        then: Box<MockAction>,
+    },
+    /// Does something else, which is counted under this name.
+    Marked {
+        /// One of a few.
+        mark: &'static str,
+        /// What is done.
         then: Box<MockAction>,
     },
 }
@@ -209,19 +253,30 @@ pub struct MockServer {
 }
 
 impl MockServer {
+    /// The name of its thread.
+    pub const THREAD: &str = "mock-model";
+
     /// Starts on a free port of loopback. Ready when this returns.
     ///
     /// # Errors
     /// No socket or no thread to be had.
     pub fn start(options: MockOptions) -> std::io::Result<MockServer> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        Self::bind((Ipv4Addr::LOCALHOST, 0), options)
+    }
+
+    /// Starts on this address; port 0 takes a free one. Ready when this returns.
+    ///
+    /// # Errors
+    /// The address cannot be had, or no thread.
+    pub fn bind(address: impl ToSocketAddrs, options: MockOptions) -> std::io::Result<MockServer> {
+        let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let shared = Shared::new(options);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (stop, stopped) = oneshot::channel();
         let served = Arc::clone(&shared);
-        let thread = std::thread::Builder::new().name("mock-model".to_owned()).spawn(move || {
+        let thread = std::thread::Builder::new().name(Self::THREAD.to_owned()).spawn(move || {
             runtime.block_on(async {
                 let serving = async {
                     let listener = tokio::net::TcpListener::from_std(listener)?;
@@ -249,6 +304,12 @@ impl MockServer {
     #[must_use]
     pub fn stats(&self) -> MockStats {
         self.shared.counters.snapshot()
+    }
+
+    /// Calls by the marks of what was done to them.
+    #[must_use]
+    pub fn marks(&self) -> BTreeMap<&'static str, u64> {
+        self.shared.counters.marks()
     }
 
     /// Lets go of all calls that are held now.

@@ -1,7 +1,8 @@
 //! The HTTP side of the mock endpoint.
 
 use super::limits::Headers;
-use super::stats::{Counters, MockStats, OpenCall};
+use super::stats::{Compared, Counters, OpenCall, Told};
+use super::wire::{self, Frame};
 use super::{MockAction, MockCall, Shared};
 use crate::Purpose;
 use crate::prompt::Prompt;
@@ -27,6 +28,7 @@ const MAX_BODY_BYTES: usize = 64 << 20;
 pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>) -> std::io::Result<()> {
     let app = Router::new()
         .route("/v1/chat/completions", post(chat))
+        .route("/v1/models", get(models))
         .route("/_mock/stats", get(stats))
         .route("/_mock/release", post(release))
         .route("/_mock/release-for-good", post(release_for_good))
@@ -39,8 +41,18 @@ pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>) -> std::io
     axum::serve(listener, app).await
 }
 
-async fn stats(State(shared): State<Arc<Shared>>) -> Json<MockStats> {
-    Json(shared.counters.snapshot())
+async fn stats(State(shared): State<Arc<Shared>>) -> Json<Told> {
+    Json(shared.counters.told())
+}
+
+async fn models(State(shared): State<Arc<Shared>>) -> Response {
+    let listed = shared.options.models.as_deref().unwrap_or_default();
+    if listed.is_empty() {
+        return StatusCode::NOT_FOUND.into_response();
+    }
+    let model = |name: &String| json!({"id": name, "object": "model", "owned_by": "mock"});
+    let data: Vec<Value> = listed.iter().map(model).collect();
+    Json(json!({"object": "list", "data": data})).into_response()
 }
 
 async fn release(State(shared): State<Arc<Shared>>) -> StatusCode {
@@ -70,21 +82,48 @@ async fn chat(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Bytes
             return with((StatusCode::TOO_MANY_REQUESTS, body).into_response(), said);
         }
     };
+    let asked = parsed.get("model").and_then(Value::as_str).unwrap_or("mock");
+    let named = match &shared.options.models {
+        None => asked.to_owned(),
+        Some(known) if known.is_empty() || known.iter().any(|name| name == asked) => {
+            format!("{asked} (mock)")
+        }
+        Some(_) => return with(unknown(asked), said),
+    };
     let number = shared.counters.number();
-    let call = read_call(number, headers, parsed);
-    let open = Counters::open(Arc::clone(&shared.counters), call.purpose, &body);
+    let call = read_call(number, named, headers, parsed, shared.counters.compare(&body));
+    let open = Counters::open(Arc::clone(&shared.counters), number, call.purpose);
     drop(body);
     let mut action = (shared.options.script)(&call);
-    while let MockAction::Hold { then } = action {
-        let passed = gate.wait_for(|gate| gate.open || gate.released > held_at).await;
-        // An error means that the server is ending, and then nobody reads the reply.
-        held_at = passed.map_or(held_at, |gate| gate.released);
-        action = *then;
+    loop {
+        action = match action {
+            MockAction::Hold { then } => {
+                let passed = gate.wait_for(|gate| gate.open || gate.released > held_at).await;
+                // An error means that the server is ending, and then nobody reads the reply.
+                held_at = passed.map_or(held_at, |gate| gate.released);
+                *then
+            }
+            MockAction::Marked { mark, then } => {
+                shared.counters.mark(mark);
+                *then
+            }
+            ready => {
+                if let Some(places) = &shared.places {
+                    places.serve().await;
+                }
+                break with(perform(ready, &call, shared.options.latency, open).await, said);
+            }
+        };
     }
-    if let Some(places) = &shared.places {
-        places.serve().await;
-    }
-    with(perform(action, &call, shared.options.latency, open).await, said)
+}
+
+fn unknown(model: &str) -> Response {
+    let error = json!({"error": {
+        "message": format!("the model {model} does not exist here"),
+        "type": "invalid_request_error",
+        "code": "model_not_found",
+    }});
+    (StatusCode::NOT_FOUND, Json(error)).into_response()
 }
 
 fn with(mut response: Response, headers: Headers) -> Response {
@@ -96,31 +135,24 @@ fn with(mut response: Response, headers: Headers) -> Response {
     response
 }
 
-fn read_call(number: u64, headers: HeaderMap, body: Value) -> MockCall {
-    let prompt = body
-        .get("messages")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .rev()
-        .find(|message| message.get("role").and_then(Value::as_str) == Some("user"))
-        .and_then(|message| message.get("content")?.as_str())
-        .unwrap_or_default()
-        .to_owned();
+fn read_call(number: u64, model: String, headers: HeaderMap, body: Value, compared: Compared) -> MockCall {
+    let text = |message: &Value| {
+        let user = message.get("role").and_then(Value::as_str) == Some("user");
+        user.then(|| message.get("content")?.as_str().map(str::to_owned)).flatten()
+    };
+    let messages = body.get("messages").and_then(Value::as_array).into_iter().flatten();
+    let mut said = messages.rev().filter_map(text).peekable();
+    let last = said.peek().cloned();
+    let prompt = said.find(|text| Prompt::parse(text).has_sections()).or(last).unwrap_or_default();
     let schema = body.pointer("/response_format/json_schema/name").and_then(Value::as_str);
     let purpose = match schema {
         Some(name) if name.contains("plan") => Purpose::Plan,
         Some(name) if name.contains("verdict") => Purpose::Judge,
         _ => Prompt::parse(&prompt).purpose(),
     };
-    MockCall {
-        number,
-        purpose,
-        prompt,
-        streams: body.get("stream").and_then(Value::as_bool).unwrap_or(false),
-        body,
-        headers,
-    }
+    let Compared { fingerprint, earlier } = compared;
+    let streams = body.get("stream").and_then(Value::as_bool).unwrap_or(false);
+    MockCall { number, purpose, prompt, streams, model, fingerprint, earlier, body, headers }
 }
 
 async fn perform(action: MockAction, call: &MockCall, latency: Duration, mut open: OpenCall) -> Response {
@@ -134,6 +166,9 @@ async fn perform(action: MockAction, call: &MockCall, latency: Duration, mut ope
             pause(delay).await;
             open.replied();
             whole(&text, usage, call)
+        }
+        MockAction::Bytes { content_type, chunks, complete } => {
+            bytes(content_type, chunks, complete, open).await
         }
         MockAction::Stream { chunks } if call.streams => {
             Pieces::new(chunks, None, call, open, true).into_response()
@@ -166,8 +201,8 @@ async fn perform(action: MockAction, call: &MockCall, latency: Duration, mut ope
             open.replied();
             ([(header::CONTENT_TYPE, content_type)], body).into_response()
         }
-        MockAction::Hold { .. } => {
-            // Holds are unwrapped before this.
+        MockAction::Hold { .. } | MockAction::Marked { .. } => {
+            // They are unwrapped before this.
             StatusCode::INTERNAL_SERVER_ERROR.into_response()
         }
     }
@@ -179,45 +214,56 @@ async fn pause(delay: Duration) {
     }
 }
 
-fn usage_json(usage: Option<Usage>, prompt: &str, reply_chars: usize) -> Value {
-    let usage = usage.unwrap_or_else(|| Usage {
-        prompt_tokens: crate::estimated_tokens(prompt.len()),
-        completion_tokens: crate::estimated_tokens(reply_chars),
-    });
-    json!({
-        "prompt_tokens": usage.prompt_tokens,
-        "completion_tokens": usage.completion_tokens,
-        "total_tokens": usage.prompt_tokens.saturating_add(usage.completion_tokens),
-    })
-}
-
-fn model(call: &MockCall) -> &str {
-    let named = call.body.get("model").and_then(Value::as_str);
-    named.unwrap_or("mock")
-}
-
 fn whole(text: &str, usage: Option<Usage>, call: &MockCall) -> Response {
-    let body = json!({
-        "id": format!("mock-{}", call.number),
-        "object": "chat.completion",
-        "model": model(call),
-        "choices": [{
-            "index": 0,
-            "message": {"role": "assistant", "content": text},
-            "finish_reason": "stop",
-        }],
-        "usage": usage_json(usage, &call.prompt, text.len()),
+    let body = Frame::of(call).says(text, usage).to_string();
+    ([(header::CONTENT_TYPE, "application/json")], body).into_response()
+}
+
+/// A body as it is.
+async fn bytes(
+    content_type: &'static str,
+    chunks: Vec<(Duration, Bytes)>,
+    complete: bool,
+    mut open: OpenCall,
+) -> Response {
+    let content_type = [(header::CONTENT_TYPE, content_type)];
+    let mut chunks = VecDeque::from(chunks);
+    let first = chunks.front_mut().map(|(delay, _)| std::mem::take(delay));
+    pause(first.unwrap_or_default()).await;
+    if complete && chunks.len() <= 1 {
+        open.replied();
+        let body = chunks.pop_front().map(|(_, body)| body).unwrap_or_default();
+        return (content_type, body).into_response();
+    }
+    let body = stream::unfold((chunks, open, complete), |(mut chunks, mut open, complete)| async move {
+        if let Some((delay, piece)) = chunks.pop_front() {
+            pause(delay).await;
+            if chunks.is_empty() {
+                open.replied();
+            }
+            return Some((Ok(piece), (chunks, open, complete)));
+        }
+        if complete {
+            return None;
+        }
+        open.replied();
+        Some((Err(cut().await), (chunks, open, true)))
     });
-    ([(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response()
+    (content_type, Body::from_stream(body.boxed())).into_response()
+}
+
+/// The error that breaks a connection off, once what was written before is on its way.
+async fn cut() -> std::io::Error {
+    tokio::task::yield_now().await;
+    std::io::Error::other("cut, as the script says")
 }
 
 /// A streamed reply.
 struct Pieces {
     chunks: VecDeque<(Duration, String)>,
-    /// The last event: counts and `[DONE]`; `None` cuts the stream instead.
+    /// The last events: counts and `[DONE]`; `None` cuts the stream instead.
     end: Option<String>,
-    id: String,
-    model: String,
+    frame: Frame,
     open: OpenCall,
     over: bool,
 }
@@ -230,26 +276,18 @@ impl Pieces {
         open: OpenCall,
         complete: bool,
     ) -> Pieces {
-        let id = format!("mock-{}", call.number);
+        let frame = Frame::of(call);
         let wants_usage = call.body.pointer("/stream_options/include_usage") == Some(&json!(true));
         let end = complete.then(|| {
-            let stop = json!({
-                "id": id, "object": "chat.completion.chunk", "model": model(call),
-                "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}],
-            });
-            let mut end = format!("data: {stop}\n\n");
+            let mut end = wire::event(&frame.stop());
             if wants_usage {
                 let chars = chunks.iter().map(|(_, piece)| piece.len()).sum();
-                let counts = json!({
-                    "id": id, "object": "chat.completion.chunk", "model": model(call),
-                    "choices": [], "usage": usage_json(usage, &call.prompt, chars),
-                });
-                end.push_str(&format!("data: {counts}\n\n"));
+                end.push_str(&wire::event(&frame.counts(json!([]), frame.usage(usage, chars))));
             }
-            end.push_str("data: [DONE]\n\n");
+            end.push_str(wire::DONE);
             end
         });
-        Pieces { chunks: chunks.into(), end, id, model: model(call).to_owned(), open, over: false }
+        Pieces { chunks: chunks.into(), end, frame, open, over: false }
     }
 
     async fn next(&mut self) -> Option<Result<String, std::io::Error>> {
@@ -258,11 +296,7 @@ impl Pieces {
         }
         if let Some((delay, piece)) = self.chunks.pop_front() {
             pause(delay).await;
-            let chunk = json!({
-                "id": self.id, "object": "chat.completion.chunk", "model": self.model,
-                "choices": [{"index": 0, "delta": {"content": piece}, "finish_reason": null}],
-            });
-            let mut event = format!("data: {chunk}\n\n");
+            let mut event = wire::event(&self.frame.piece(&piece));
             if self.chunks.is_empty()
                 && let Some(end) = self.end.take()
             {
@@ -275,7 +309,7 @@ impl Pieces {
         self.close();
         match self.end.take() {
             Some(end) => Some(Ok(end)),
-            None => Some(Err(std::io::Error::other("cut, as the script says"))),
+            None => Some(Err(cut().await)),
         }
     }
 

@@ -2,11 +2,15 @@
 
 use crate::Purpose;
 use serde::{Deserialize, Serialize};
-use std::collections::HashSet;
 use std::collections::hash_map::DefaultHasher;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+/// Open calls that are shown one by one.
+const MAX_SHOWN: usize = 100;
 
 /// The counts of a mock endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,8 +80,36 @@ pub(super) struct Counters {
     max_open: AtomicU64,
     closed_by_client: AtomicU64,
     refused: AtomicU64,
-    seen: Mutex<HashSet<u64>>,
+    seen: Mutex<HashMap<u64, u32>>,
     max_remembered: usize,
+    marks: Mutex<BTreeMap<&'static str, u64>>,
+    /// Bounded by the connections that there are.
+    open_calls: Mutex<BTreeMap<u64, (Purpose, Instant)>>,
+}
+
+/// All that a mock endpoint tells over HTTP.
+#[derive(Debug, Serialize)]
+pub(super) struct Told {
+    #[serde(flatten)]
+    counts: MockStats,
+    /// Calls by what was done to them.
+    marks: BTreeMap<&'static str, u64>,
+    /// The oldest calls without a complete reply.
+    open_calls: Vec<Shown>,
+}
+
+#[derive(Debug, Serialize)]
+struct Shown {
+    number: u64,
+    purpose: &'static str,
+    open_ms: u64,
+}
+
+/// A request body, compared with those before.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Compared {
+    pub(super) fingerprint: u64,
+    pub(super) earlier: u32,
 }
 
 impl Counters {
@@ -93,6 +125,8 @@ impl Counters {
             refused: AtomicU64::default(),
             seen: Mutex::default(),
             max_remembered,
+            marks: Mutex::default(),
+            open_calls: Mutex::default(),
         }
     }
 
@@ -106,23 +140,63 @@ impl Counters {
         self.refused.fetch_add(1, Ordering::SeqCst);
     }
 
+    /// Compares the body of a call with those before.
+    pub(super) fn compare(&self, body: &[u8]) -> Compared {
+        let mut hasher = DefaultHasher::new();
+        body.hash(&mut hasher);
+        let fingerprint = hasher.finish();
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = seen.len() < self.max_remembered;
+        let earlier = match seen.get_mut(&fingerprint) {
+            Some(calls) => {
+                *calls = calls.saturating_add(1);
+                *calls - 1
+            }
+            None => {
+                if room {
+                    seen.insert(fingerprint, 1);
+                }
+                0
+            }
+        };
+        drop(seen);
+        if earlier > 0 {
+            self.repeated.fetch_add(1, Ordering::SeqCst);
+        }
+        Compared { fingerprint, earlier }
+    }
+
     /// Opens a call.
-    pub(super) fn open(counters: Arc<Counters>, purpose: Purpose, body: &[u8]) -> OpenCall {
+    pub(super) fn open(counters: Arc<Counters>, number: u64, purpose: Purpose) -> OpenCall {
         counters.by_purpose.of(purpose).fetch_add(1, Ordering::SeqCst);
         counters.open_by_purpose.of(purpose).fetch_add(1, Ordering::SeqCst);
         let open = counters.open.fetch_add(1, Ordering::SeqCst) + 1;
         counters.max_open.fetch_max(open, Ordering::SeqCst);
-        let mut hasher = DefaultHasher::new();
-        body.hash(&mut hasher);
-        let hash = hasher.finish();
-        let mut seen = counters.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let known =
-            if seen.len() < counters.max_remembered { !seen.insert(hash) } else { seen.contains(&hash) };
-        drop(seen);
-        if known {
-            counters.repeated.fetch_add(1, Ordering::SeqCst);
-        }
-        OpenCall { counters, purpose, replied: false }
+        counters.open_calls().insert(number, (purpose, Instant::now()));
+        OpenCall { counters, number, purpose, replied: false }
+    }
+
+    /// Counts a call under a mark.
+    pub(super) fn mark(&self, mark: &'static str) {
+        *self.marks.lock().unwrap_or_else(PoisonError::into_inner).entry(mark).or_default() += 1;
+    }
+
+    pub(super) fn marks(&self) -> BTreeMap<&'static str, u64> {
+        self.marks.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn open_calls(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, (Purpose, Instant)>> {
+        self.open_calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn told(&self) -> Told {
+        let shown = |(number, (purpose, since)): (&u64, &(Purpose, Instant))| Shown {
+            number: *number,
+            purpose: name(*purpose),
+            open_ms: u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX),
+        };
+        let open_calls = self.open_calls().iter().take(MAX_SHOWN).map(shown).collect();
+        Told { counts: self.snapshot(), marks: self.marks(), open_calls }
     }
 
     pub(super) fn snapshot(&self) -> MockStats {
@@ -143,6 +217,7 @@ impl Counters {
 /// A call without a complete reply. Dropped before [`OpenCall::replied`]: the client went away.
 pub(super) struct OpenCall {
     counters: Arc<Counters>,
+    number: u64,
     purpose: Purpose,
     replied: bool,
 }
@@ -159,8 +234,18 @@ impl Drop for OpenCall {
         if !self.replied {
             counters.closed_by_client.fetch_add(1, Ordering::SeqCst);
         }
+        counters.open_calls().remove(&self.number);
         let of_purpose = counters.open_by_purpose.of(self.purpose);
         of_purpose.fetch_sub(1, Ordering::SeqCst);
         counters.open.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+fn name(purpose: Purpose) -> &'static str {
+    match purpose {
+        Purpose::Plan => "plan",
+        Purpose::Work => "work",
+        Purpose::Judge => "judge",
+        Purpose::Synthesize => "synthesize",
     }
 }

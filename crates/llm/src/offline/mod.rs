@@ -119,11 +119,16 @@ fn reply_to(request: &ChatRequest) -> String {
         .rev()
         .find(|message| message.speaker == Speaker::User)
         .map_or("", |message| message.text.as_str());
+    answer_to(request.purpose, asked)
+}
+
+/// The same for a prompt alone; nothing to an empty one.
+pub(crate) fn answer_to(purpose: Purpose, asked: &str) -> String {
     if asked.trim().is_empty() {
         return String::new();
     }
     let prompt = Prompt::parse(asked);
-    match request.purpose {
+    match purpose {
         Purpose::Plan => plan::plan(&prompt),
         Purpose::Work => work::work(&prompt),
         Purpose::Judge => judge::verdict(&prompt),

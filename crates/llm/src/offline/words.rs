@@ -1,7 +1,9 @@
 //! Words and sentences.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashSet};
 
+/// In alphabetical order.
 const COMMON: &[&str] = &[
     "about", "after", "all", "also", "and", "any", "are", "because", "been", "before", "but", "can", "could",
     "did", "does", "each", "every", "for", "from", "give", "given", "had", "has", "have", "her", "his",
@@ -14,14 +16,28 @@ const COMMON: &[&str] = &[
 /// The telling words of a text, lower case, in order of appearance, each once.
 pub(super) fn words(text: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
-    let mut seen = std::collections::BTreeSet::new();
+    let mut seen: HashSet<Cow<'_, str>> = HashSet::new();
     for word in text.split(|c: char| !c.is_alphanumeric()) {
-        let word = word.to_lowercase();
-        if word.chars().count() >= 3 && !COMMON.contains(&word.as_str()) && seen.insert(word.clone()) {
-            found.push(word);
+        if word.len() < 3 {
+            continue;
+        }
+        let word = lower(word);
+        let telling = word.chars().nth(2).is_some() && COMMON.binary_search(&word.as_ref()).is_err();
+        if telling && !seen.contains(&word) {
+            found.push(word.clone().into_owned());
+            seen.insert(word);
         }
     }
     found
+}
+
+/// Most words are in lower case already.
+fn lower(word: &str) -> Cow<'_, str> {
+    if word.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit()) {
+        Cow::Borrowed(word)
+    } else {
+        Cow::Owned(word.to_lowercase())
+    }
 }
 
 /// Whether a word is among others, plural or not.
@@ -113,10 +129,23 @@ pub(super) fn key_sentences<'a>(text: &'a str, asked: &[String], most: usize) ->
 
 /// A text of at most so many characters, cut at a word.
 pub(super) fn shorten(text: &str, most: usize) -> String {
-    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    if line.chars().count() <= most {
-        return line;
+    let mut line = String::new();
+    let mut chars = 0;
+    for word in text.split_whitespace() {
+        if !line.is_empty() {
+            line.push(' ');
+            chars += 1;
+        }
+        line.push_str(word);
+        chars += word.chars().count();
+        if chars > most {
+            return cut(&line, most);
+        }
     }
+    line
+}
+
+fn cut(line: &str, most: usize) -> String {
     let cut: String = line.chars().take(most).collect();
     let cut = cut.rsplit_once(' ').map_or(cut.as_str(), |(head, _)| head);
     format!("{cut}…")
@@ -150,6 +179,24 @@ pub(super) fn wanted_count(goal: &str) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn telling_words_come_once_in_lower_case_and_in_their_order() {
+        assert!(COMMON.is_sorted());
+        assert_eq!(
+            words("The Zebra's über-Café: 3x zebra, ab, GPU2 and über ß"),
+            ["zebra", "über", "café", "gpu2"]
+        );
+        assert!(words("a an The THIS your").is_empty());
+    }
+
+    #[test]
+    fn what_is_too_long_is_cut_at_a_word() {
+        assert_eq!(shorten(" one\n two  three ", 13), "one two three");
+        assert_eq!(shorten("one two three", 12), "one two…");
+        assert_eq!(shorten("üüüüü", 3), "üüü…");
+        assert_eq!(shorten("", 3), "");
+    }
 
     #[test]
     fn counts_in_goals() {

@@ -362,13 +362,9 @@ impl Call {
         if fault.kind == ModelErrorKind::UnknownModel {
             message = format!("{message} (asked for {})", self.ledger.asked);
         }
-        // Servers like to quote the key that they refuse.
-        for secret in &self.endpoint.secrets {
-            message = message.replace(secret.as_str(), "[secret]");
-        }
         ModelError {
             kind: fault.kind,
-            message,
+            message: fault::hide(&message, &self.endpoint.secrets),
             endpoint: self.endpoint.target.endpoint.clone(),
             report: self.report(),
         }

@@ -245,10 +245,50 @@ pub(super) fn quote(text: &str) -> String {
     quoted
 }
 
+/// Bytes of a secret that give it away: a quote may end in the middle of one.
+const TELLING: usize = 8;
+
+/// The text without secrets, and without beginnings of secrets that a quote has cut off. Servers like to quote the key that
+/// they refuse.
+pub(super) fn hide(text: &str, secrets: &[String]) -> String {
+    secrets.iter().fold(text.to_owned(), |text, secret| {
+        let text = text.replace(secret.as_str(), HIDDEN);
+        let Some(begin) = secret.get(..TELLING) else { return text };
+        let mut shown = String::with_capacity(text.len());
+        let mut rest = text.as_str();
+        while let Some((before, after)) = rest.split_once(begin) {
+            shown.push_str(before);
+            shown.push_str(HIDDEN);
+            let more = secret.bytes().skip(TELLING).zip(after.bytes()).take_while(|(a, b)| a == b).count();
+            // Not within a character.
+            let end = (0..=more).rev().find(|end| after.is_char_boundary(*end)).unwrap_or(0);
+            rest = after.get(end..).unwrap_or_default();
+        }
+        shown.push_str(rest);
+        shown
+    })
+}
+
+const HIDDEN: &str = "[secret]";
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::ModelErrorKind as Kind;
+
+    #[test]
+    fn neither_a_secret_nor_its_beginning_is_shown() {
+        let secrets = ["sk-very-secret-key".to_owned(), "short".to_owned(), "schlüssel-ß-lang".to_owned()];
+        for (text, expected) in [
+            ("key sk-very-secret-key, short", "key [secret], [secret]"),
+            ("key sk-very-secre…", "key [secret]…"),
+            ("key sk-very-sex sk-very", "key [secret]x sk-very"),
+            ("schlüssel-ß-lang schlüssel-ü", "[secret] [secret]ü"),
+            ("nothing", "nothing"),
+        ] {
+            assert_eq!(hide(text, &secrets), expected);
+        }
+    }
 
     #[test]
     fn statuses_and_bodies() {

@@ -14,18 +14,11 @@ const MAX_LIST_BYTES: usize = 4 << 20;
 
 /// One look, no retries. `None` if the endpoint has no such list.
 pub(super) async fn list(endpoint: &Endpoint) -> Result<Option<Vec<String>>, ModelError> {
-    ask(endpoint).await.map_err(|fault| {
-        let message = endpoint
-            .secrets
-            .iter()
-            // Servers like to quote the key that they refuse.
-            .fold(fault.message, |message, secret| message.replace(secret.as_str(), "[secret]"));
-        ModelError {
-            kind: fault.kind,
-            message,
-            endpoint: endpoint.target.endpoint.clone(),
-            report: CallReport::default(),
-        }
+    ask(endpoint).await.map_err(|fault| ModelError {
+        kind: fault.kind,
+        message: fault::hide(&fault.message, &endpoint.secrets),
+        endpoint: endpoint.target.endpoint.clone(),
+        report: CallReport::default(),
     })
 }
 

@@ -98,7 +98,7 @@ impl Wanted {
 
 /// Reads the body of a 200.
 pub(super) fn read_completion(body: &[u8], wanted: Wanted) -> Result<Reply, Spoiled> {
-    let completion: Completion = serde_json::from_slice(body).map_err(|error| {
+    let completion = once(body).map_err(|error| {
         let start = String::from_utf8_lossy(body.get(..200).unwrap_or(body));
         Fault::bad_reply(format!(
             "the reply is no chat completion ({error}): {}; is the base URL right?",
@@ -126,6 +126,20 @@ pub(super) fn read_completion(body: &[u8], wanted: Wanted) -> Result<Reply, Spoi
     }
 }
 
+/// The completion that a body is, or that it says twice, word for word, as some proxies do when they try again.
+fn once(body: &[u8]) -> serde_json::Result<Completion> {
+    let error = match serde_json::from_slice(body) {
+        Ok(completion) => return Ok(completion),
+        Err(error) => error,
+    };
+    let mut values = serde_json::Deserializer::from_slice(body).into_iter::<Completion>();
+    let (Some(Ok(first)), Some((said, rest))) = (values.next(), body.split_at_checked(values.byte_offset()))
+    else {
+        return Err(error);
+    };
+    if said.trim_ascii() == rest.trim_ascii() { Ok(first) } else { Err(error) }
+}
+
 fn refused(finish: Option<&str>, refusal: Option<&str>) -> Option<Fault> {
     if let Some(refusal) = refusal.filter(|text| !text.is_empty()) {
         let message = format!("the model refused: {}", fault::quote(refusal));
@@ -138,15 +152,18 @@ fn refused(finish: Option<&str>, refusal: Option<&str>) -> Option<Fault> {
 fn usable_text(raw: &str, wanted: Wanted, finish: Option<&str>) -> Result<String, Fault> {
     let cut = finish == Some("length");
     let Some(opener) = wanted.opener else {
-        let text = json_text::without_thoughts(raw).trim_end();
-        return if text.is_empty() { Err(empty(cut)) } else { Ok(text.to_owned()) };
+        return match json_text::prose(raw) {
+            Ok("") => Err(empty(cut)),
+            Ok(text) => Ok(text.to_owned()),
+            Err(reason) => Err(Fault::wrong_reply(reason.to_string(), "Answer in words.", raw)),
+        };
     };
     if raw.trim().is_empty() {
         return Err(empty(cut));
     }
     let json = json_text::extract(raw, opener).map_err(|reason| no_json(&reason, cut, raw))?;
-    match wanted.check.map_or(Ok(()), |check| check(json)) {
-        Ok(()) => Ok(json.to_owned()),
+    match wanted.check.map_or(Ok(()), |check| check(&json)) {
+        Ok(()) => Ok(json.into_owned()),
         Err(wrong) => {
             let message = format!("the JSON of the reply is not what was asked for: {wrong}");
             Err(Fault::wrong_reply(message, format!("{ONLY_JSON} {wrong}"), raw))
@@ -278,11 +295,12 @@ impl Assembly {
         let cut = self.finish.as_deref() == Some("length");
         let last = self.cleaner.finish();
         self.said_something |= !last.trim().is_empty();
-        if self.raw_chars == 0 || !self.json && !self.said_something {
+        if self.raw_chars == 0 {
             return Err(empty(cut));
         }
-        if self.json {
-            self.cleaner.verdict().map_err(|reason| no_json(&reason, cut, ""))?;
+        self.cleaner.verdict().map_err(|reason| no_json(&reason, cut, ""))?;
+        if !self.json && !self.said_something {
+            return Err(empty(cut));
         }
         Ok(last)
     }
@@ -331,6 +349,16 @@ mod tests {
             (r#"{"error":{"code":429,"message":"x"}}"#.into(), None, Err(Kind::RateLimited)),
             ("<html>".into(), None, Err(Kind::BadReply)),
             ("[".repeat(100_000), None, Err(Kind::BadReply)),
+            (said("hi", "stop").repeat(2), None, Ok("hi")),
+            (format!("{}\n{}\n", said("hi", "stop"), said("hi", "stop")), None, Ok("hi")),
+            (said("hi", "stop") + &said("ho", "stop"), None, Err(Kind::BadReply)),
+            (said("hi", "stop").repeat(3), None, Err(Kind::BadReply)),
+            (said("hi<|im_end|>", "stop"), None, Ok("hi")),
+            (said("<|im_end|>", "stop"), None, Err(Kind::BadReply)),
+            (said("<tool_call>{\"name\":\"x\"}</tool_call>", "stop"), None, Err(Kind::BadReply)),
+            (said("<tool_call>{\"name\":\"x\"}</tool_call>", "stop"), Some('{'), Err(Kind::BadReply)),
+            (said("{'a': 1,}", "stop"), Some('{'), Ok("{\"a\": 1}")),
+            (said("<think>{\"a\":1}", "stop"), Some('{'), Err(Kind::BadReply)),
         ];
         for (body, opener, expected) in table {
             let got = read_completion(body.as_bytes(), Wanted { opener, check: None });

@@ -1,10 +1,10 @@
 //! A reply as it comes.
 
-use super::call::{Admitted, Call, network_fault, read_body, too_big};
-use super::fault::Fault;
+use super::call::{Admitted, Call, MAX_ERROR_BYTES, network_fault, read_body, read_up_to, too_big};
+use super::fault::{self, Fault};
 use super::reply::{Assembly, Wanted};
 use super::sse::{SseDecoder, SseEvent};
-use crate::{ModelError, StreamEvent, TextStream};
+use crate::{ModelError, ModelErrorKind, StreamEvent, TextStream};
 use futures::StreamExt;
 use futures::stream;
 use reqwest::Response;
@@ -103,11 +103,17 @@ impl Attempt {
             has_begun: false,
             ended: false,
         };
-        let is_json = response
-            .headers()
-            .get(CONTENT_TYPE)
-            .is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
-        if is_json {
+        let is = |kind: &[u8]| {
+            response.headers().get(CONTENT_TYPE).is_some_and(|said| said.as_bytes().starts_with(kind))
+        };
+        if is(b"text/html") {
+            let page = read_up_to(response, MAX_ERROR_BYTES).await;
+            let page = fault::quote(&String::from_utf8_lossy(&page));
+            return Err(Fault::bad_reply(format!(
+                "a page of HTML and no stream: {page}; is the base URL right?"
+            )));
+        }
+        if is(b"application/json") {
             // A server that cannot stream answers as if it had not been asked to: one chunk, then.
             let body = read_body(response, most).await.map_err(|s| s.fault)?;
             let data = String::from_utf8_lossy(&body).into_owned();
@@ -185,7 +191,12 @@ impl Attempt {
         if !self.assembly.is_done() {
             let last = self.decoder.finish().map_err(|error| Fault::bad_reply(error.to_string()))?;
             if let Some(event) = last {
-                text = self.assembly.event(&event)?;
+                // The answer is there; a part that was cut off behind it is not missed.
+                let finished = self.assembly.has_finished();
+                text = match self.assembly.event(&event) {
+                    Err(fault) if finished && fault.kind == ModelErrorKind::BadReply => String::new(),
+                    read => read?,
+                };
             }
         }
         text.push_str(&self.assembly.end()?);

@@ -1,0 +1,7 @@
+//! `starling mock-llm`: an endpoint that misbehaves as it is told, to rehearse with.
+
+mod args;
+mod summary;
+
+pub use args::MockLlmArgs;
+pub use summary::summary;
