@@ -308,6 +308,9 @@ pub struct FanoutArgs {
     /// Milliseconds that each model call takes.
     #[arg(long, value_name = "MS", default_value_t = 0)]
     pub model_latency: u64,
+    /// Requests a second beyond which the endpoint says 429; the swarm has to find that out. Leaves the bare pipeline out.
+    #[arg(long, value_name = "PER_SECOND", conflicts_with = "model_in_process")]
+    pub provider_rate: Option<u32>,
     /// Leave out the bare pipeline that the swarm is compared with.
     #[arg(long)]
     pub no_bare: bool,

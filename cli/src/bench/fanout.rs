@@ -8,20 +8,26 @@ use super::{
     stage::Stage,
 };
 use crate::{args::FanoutArgs, exit::CliError, session::Session};
-use starling_llm::mock::{MockOptions, scripts, scripts::Latencies};
+use starling_llm::mock::{MockLimits, MockOptions, MockStats, scripts, scripts::Latencies};
 use starling_protocol::{IntentId, OutcomeStatus, Topic};
 use std::{
     collections::HashMap,
     sync::Arc,
     time::{Duration, Instant},
 };
+use tokio::task::JoinHandle;
 
 pub(super) async fn run(session: &Session, args: &FanoutArgs) -> Result<Figures, CliError> {
     let latency = Duration::from_millis(args.model_latency);
     let model = if args.swarm.model_in_process {
         BenchModel::InProcess(Arc::new(Probe::layers(1, args.tasks, latency)))
     } else {
-        BenchModel::Http(MockOptions::new(scripts::fanout(args.tasks, Latencies::all(latency))))
+        let mut options = MockOptions::new(scripts::fanout(args.tasks, Latencies::all(latency)));
+        options.limits = args.provider_rate.map(|rate| {
+            let requests_per_s = f64::from(rate.max(1));
+            MockLimits { requests_per_s, burst: (requests_per_s / 20.0).max(1.0), tokens_per_minute: None }
+        });
+        BenchModel::Http(options)
     };
     let scene = Scene::of(session, &args.swarm, model)?;
     let stage = Stage::on(session, &args.swarm, scene.clone(), true).await?;
@@ -29,8 +35,11 @@ pub(super) async fn run(session: &Session, args: &FanoutArgs) -> Result<Figures,
     measure(&stage, "warm", 1).await?;
     let cpu = cpu_time();
     let start = Instant::now();
+    let before = scene.served();
+    let settled = tokio::spawn(after_settling(scene.clone()));
     let times = measure(&stage, "intent", args.intents).await?;
     let wall = start.elapsed();
+    let requests = requests(args, &scene, before, settled, start).await?;
     let subtasks = (args.intents * args.tasks) as f64;
     let rate = subtasks / wall.as_secs_f64();
     let mut figures = Figures::new("fanout", args.swarm.bus.name());
@@ -41,12 +50,50 @@ pub(super) async fn run(session: &Session, args: &FanoutArgs) -> Result<Figures,
     figures.cpu_s_per_1000 =
         cpu.zip(cpu_time()).map(|(before, after)| (after - before).as_secs_f64() * 1000.0 / subtasks);
     figures.rss_mb = rss_mb();
-    let sizes = if args.no_bare { None } else { Some(sizes(&stage).await?) };
+    figures.more = requests;
+    let sizes = if args.no_bare || args.provider_rate.is_some() { None } else { Some(sizes(&stage).await?) };
     stage.strike().await;
     if let Some(sizes) = sizes {
         let bare = bare(args, &scene, sizes).await?;
-        figures.more = vec![("bare_subtasks_per_s", bare.round()), ("ratio_to_bare", rate / bare)];
+        figures.more.extend([("bare_subtasks_per_s", bare.round()), ("ratio_to_bare", rate / bare)]);
     }
+    Ok(figures)
+}
+
+/// How long a swarm may take to find out what an endpoint allows.
+const SETTLING: Duration = Duration::from_secs(10);
+
+/// What the model server has counted when the swarm should know its limit, and when that was.
+async fn after_settling(scene: Arc<Scene>) -> (Option<MockStats>, Instant) {
+    tokio::time::sleep(SETTLING).await;
+    (scene.served(), Instant::now())
+}
+
+/// What the model server saw of it: requests a second, and, where it has a limit, how much of that was used and which share
+/// was refused once the swarm had settled.
+async fn requests(
+    args: &FanoutArgs,
+    scene: &Scene,
+    before: Option<MockStats>,
+    settled: JoinHandle<(Option<MockStats>, Instant)>,
+    start: Instant,
+) -> Result<Vec<(&'static str, f64)>, CliError> {
+    let (Some(before), Some(now)) = (before, scene.served()) else { return Ok(Vec::new()) };
+    let wall = start.elapsed().as_secs_f64();
+    let mut figures = vec![("requests_per_s", ((now.calls - before.calls) as f64 / wall).round())];
+    let Some(allowed) = args.provider_rate else { return Ok(figures) };
+    if !settled.is_finished() {
+        return Err(CliError::Failed(format!(
+            "all was done within {SETTLING:?}, before the swarm could settle: more intents"
+        )));
+    }
+    let Ok((Some(settled), since)) = settled.await else { return Ok(figures) };
+    let (calls, refused) = (now.calls - settled.calls, now.refused - settled.refused);
+    figures.extend([
+        ("refused_share_once_settled", refused as f64 / (calls + refused).max(1) as f64),
+        ("allowed_rate_used", calls as f64 / since.elapsed().as_secs_f64() / f64::from(allowed)),
+        ("refused_in_all", (now.refused - before.refused) as f64),
+    ]);
     Ok(figures)
 }
 

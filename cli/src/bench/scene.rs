@@ -9,7 +9,7 @@ use starling_bus::{Bus, KafkaBus, KafkaOptions, MemoryBus, MemoryOptions, TopicS
 use starling_engine::rate::ConcurrencyLimits;
 use starling_llm::{
     Model,
-    mock::{MockOptions, MockServer},
+    mock::{MockOptions, MockServer, MockStats},
 };
 use starling_runtime::{
     Settings,
@@ -33,8 +33,8 @@ pub(super) struct Scene {
     /// The model, if it is in this process.
     pub(super) model: Option<Arc<dyn Model>>,
     kind: BusKind,
-    // The model otherwise; it ends with the scene.
-    _server: Option<MockServer>,
+    /// The model otherwise; it ends with the scene.
+    server: Option<MockServer>,
 }
 
 impl Scene {
@@ -49,19 +49,27 @@ impl Scene {
         let (model, server) = match model {
             BenchModel::InProcess(model) => (Some(model), None),
             BenchModel::Http(options) => {
+                let is_limited = options.limits.is_some();
                 let server = MockServer::start(options)
                     .map_err(|e| CliError::Failed(format!("the model server: {e}")))?;
                 settings.model.provider.base_url = Some(server.base_url());
                 settings.model.offline = Offline::No;
                 settings.model.max_in_flight = args.slots * args.workers * 2;
-                settings.model.rate = RateSettings::unlimited();
+                if !is_limited {
+                    settings.model.rate = RateSettings::unlimited();
+                }
                 let open = u32::try_from(settings.model.max_in_flight).unwrap_or(u32::MAX);
                 settings.model.concurrency = ConcurrencyLimits::fixed(open);
                 settings.model.max_waiting = settings.model.max_waiting.max(settings.model.max_in_flight);
                 (None, Some(server))
             }
         };
-        Ok(Arc::new(Self { settings: Arc::new(settings), model, kind: args.bus, _server: server }))
+        Ok(Arc::new(Self { settings: Arc::new(settings), model, kind: args.bus, server }))
+    }
+
+    /// What the model server has counted, if there is one.
+    pub(super) fn served(&self) -> Option<MockStats> {
+        self.server.as_ref().map(MockServer::stats)
     }
 
     /// A bus of one's own, with these topics.
