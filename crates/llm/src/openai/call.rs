@@ -7,6 +7,7 @@ use super::hints;
 use super::options::Price;
 use super::reply::{self, Spoiled};
 use super::retry::wait_before_next;
+use crate::allowance::{self, Shortfall};
 use crate::{Answer, Ask, ChatReply, ChatRequest, Format, Hints, Leave, ModelError, ModelErrorKind, NotSent};
 use reqwest::Response;
 use reqwest::header::{CONTENT_TYPE, HeaderValue};
@@ -149,6 +150,7 @@ impl Call {
 
     /// Waits until an attempt may begin.
     pub(super) async fn admit(&self) -> Result<Admitted, ModelError> {
+        self.within_allowance(None)?;
         let Some(limiter) = &self.endpoint.limiter else { return Ok(Admitted(None)) };
         let reply = self.request.max_tokens.map_or(0, i64::from);
         let ask = Ask {
@@ -169,6 +171,28 @@ impl Call {
                 Err(self.error(Fault::new(kind, format!("not sent: {not_sent}"))))
             }
         }
+    }
+
+    /// Whether what the question may take covers another attempt. After a `fault` that nothing would be tried again for,
+    /// that is what is to be told, not this.
+    fn within_allowance(&self, fault: Option<&Fault>) -> Result<(), ModelError> {
+        let Some(allowance) = &self.request.allowance else { return Ok(()) };
+        if fault.is_some_and(|fault| !(fault.retry || fault.stale)) {
+            return Ok(());
+        }
+        let reply = self.request.max_tokens.map_or(0, i64::from);
+        let next = (self.estimate(0).prompt_tokens, reply);
+        allowance::check(allowance, &self.report(), next, self.price()).map_err(|shortfall| {
+            let kind = match shortfall {
+                Shortfall::Used(_) => ModelErrorKind::OverAllowance,
+                Shortfall::Unpriced(_) => ModelErrorKind::Unpriced,
+            };
+            if let Some(fault) = fault {
+                self.count_failure(fault.kind);
+            }
+            let after = fault.map(|fault| format!("{}; ", fault.message)).unwrap_or_default();
+            self.error(Fault::new(kind, format!("{after}{shortfall}")))
+        })
     }
 
     /// Sends the question once; a reply that is not 2xx is a fault.
@@ -216,6 +240,7 @@ impl Call {
 
     /// After a failed attempt: returns once the next one may begin, or gives up with the error.
     pub(super) async fn recover(&mut self, fault: Fault, excused: bool) -> Result<(), ModelError> {
+        self.within_allowance(Some(&fault))?;
         if let Some(refusal) = &fault.refusal
             && let Some(simpler) = self.dialect.simpler(
                 refusal,
@@ -308,23 +333,28 @@ impl Call {
         self.endpoint.failures.count(&self.ledger.asked, kind);
     }
 
-    pub(super) fn report(&self) -> CallReport {
+    fn price(&self) -> Option<Price> {
         let prices = &self.endpoint.options.prices;
+        prices.get(&self.ledger.asked).or_else(|| prices.get(self.ledger.replied.as_ref()?)).copied()
+    }
+
+    pub(super) fn report(&self) -> CallReport {
         let ledger = &self.ledger;
-        let price = prices.get(&ledger.asked).or_else(|| prices.get(ledger.replied.as_ref()?));
+        let price = self.price();
         CallReport {
             model: ledger.replied.as_ref().unwrap_or(&ledger.asked).clone(),
             offline: false,
             calls: ledger.calls,
             usage: ledger.usage,
-            cost_usd: price.map_or(0.0, |price| cost(ledger.usage, *price)),
+            cost_usd: price.map_or(0.0, |price| cost(ledger.usage, price)),
             latency_ms: i64::try_from(ledger.started.elapsed().as_millis()).unwrap_or(i64::MAX),
             unpriced_calls: if price.is_some() { 0 } else { ledger.calls },
         }
     }
 
     pub(super) fn error(&self, fault: Fault) -> ModelError {
-        if self.ledger.calls > 0 {
+        let attempted = !matches!(fault.kind, ModelErrorKind::OverAllowance | ModelErrorKind::Unpriced);
+        if self.ledger.calls > 0 && attempted {
             self.count_failure(fault.kind);
         }
         let mut message = fault.message;

@@ -25,6 +25,26 @@ pub(super) fn check(settings: &Settings, r: &mut Reader) {
     lives(settings, r);
     copies(settings, r);
     client(settings, r);
+    money(settings, r);
+}
+
+/// Nobody could keep a budget of money for a model that has no price.
+fn money(settings: &Settings, r: &mut Reader) {
+    let (model, Some(most)) = (&settings.model, settings.coordinator.max_cost_usd) else { return };
+    if model.is_offline() {
+        return;
+    }
+    let mut names: Vec<&str> = [&model.plan, &model.work, &model.judge, &model.synthesize]
+        .into_iter()
+        .map(|own| own.as_deref().unwrap_or(&model.name))
+        .filter(|name| !model.prices.contains_key(*name))
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    if !names.is_empty() {
+        let expected = format!("a price in model.prices for {}, or 0", names.join(", "));
+        r.complain("coordinator.max_cost_usd", &expected, &most.to_string(), "the settings");
+    }
 }
 
 /// Everything that is written fits into a record that the topics take.
