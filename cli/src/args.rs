@@ -133,6 +133,9 @@ pub struct RunArgs {
     /// The intent.
     #[command(flatten)]
     pub intent: IntentArgs,
+    /// Only plan, in this process, and tell what the plan would take: one call of the planner, none for --strategy single.
+    #[arg(long)]
+    pub dry_run: bool,
     /// One JSON object on stdout, nothing else.
     #[arg(long)]
     pub json: bool,

@@ -1,10 +1,10 @@
 //! What one model call takes at most, before it is made. The coordinator holds no texts of others, only how long they
 //! are, and a token is about four bytes.
 
-use super::budget::{Budget, call};
+use super::budget::{Budget, call, plus};
 use super::live::Live;
 use starling_protocol::state::{Amount, TaskEntity};
-use starling_protocol::{TaskKind, TaskState};
+use starling_protocol::{RecordRef, TaskKind, TaskSpec, TaskState};
 use std::collections::BTreeMap;
 
 /// Headings, limits and the like of any prompt.
@@ -185,9 +185,62 @@ impl CallCosts {
             return work;
         }
         let answer = self.answer(goal_bytes, LEAST_RESULTS_TOKENS, 1, Some(&Budget::default().none()));
-        [self.plan(goal_bytes, inputs_tokens), work, critic, answer]
-            .into_iter()
-            .fold(Amount::default(), super::budget::plus)
+        [self.plan(goal_bytes, inputs_tokens), work, critic, answer].into_iter().fold(Amount::default(), plus)
+    }
+
+    /// Why a budget does not cover the least that such an intent takes, if it does not.
+    #[must_use]
+    pub fn shortfall(
+        &self,
+        budget: &Budget,
+        goal_bytes: usize,
+        inputs_tokens: i64,
+        single: bool,
+        worker: &str,
+    ) -> Option<String> {
+        let least = self.least(goal_bytes, inputs_tokens, single, worker);
+        if !budget.is_bounded() || budget.fits(least) > 0 {
+            return None;
+        }
+        let what = if single { "one task" } else { "a plan, a task and an answer" };
+        let counts_tokens = budget.tokens.is_some() || budget.cost_usd.is_some();
+        let needed = Budget {
+            calls: Some(least.calls),
+            tokens: counts_tokens.then_some(least.tokens),
+            cost_usd: budget.cost_usd.map(|_| least.cost_usd),
+        };
+        Some(format!("the budget of {budget} does not cover {what}: they take up to {needed}"))
+    }
+
+    /// What a plan takes at most if each of its steps succeeds at its first try, the answer included. Without tasks, that
+    /// of an intent which is one task.
+    #[must_use]
+    pub fn expected(&self, goal: &str, inputs_tokens: i64, tasks: &[TaskSpec], worker: &str) -> Amount {
+        let step = |step: &Step<'_>| {
+            let StepCost { work, critic } = self.step(step);
+            plus(work, critic)
+        };
+        if tasks.is_empty() {
+            let bytes = 2 * goal.len(); // it is the instruction as well
+            return step(&Step { agent: worker, bytes, tokens: inputs_tokens, headings: 1, critic: false });
+        }
+        let result_of = |key: &String| {
+            let on = tasks.iter().find(|task| task.key == *key);
+            on.map_or(0, |task| self.expected_result(&task.agent))
+        };
+        let steps = tasks.iter().map(|task| {
+            step(&Step {
+                agent: &task.agent,
+                bytes: goal.len() + task.title.len() + task.instruction.len(),
+                tokens: task.depends_on.iter().map(result_of).fold(inputs_tokens, i64::saturating_add),
+                headings: task.depends_on.len() + 1,
+                critic: task.critic,
+            })
+        });
+        let results = tasks.iter().map(|task| self.expected_result(&task.agent));
+        let answer =
+            self.answer(goal.len(), results.fold(inputs_tokens, i64::saturating_add), tasks.len() + 1, None);
+        steps.fold(answer, plus)
     }
 }
 
@@ -200,7 +253,7 @@ impl Budget {
 
 /// One try of a task, in its present state.
 pub(super) fn of_task(costs: &CallCosts, live: &Live, task: &TaskEntity) -> StepCost {
-    let results = live.dependencies(task).map(|on| result_tokens(on)).sum::<i64>();
+    let results = live.dependencies(task).map(result_tokens).sum::<i64>();
     let earlier = task.last_score.and(task.best.as_ref()).map_or(0, |best| best.result.tokens);
     let step = Step {
         agent: &task.agent,
@@ -258,7 +311,13 @@ fn result_tokens(on: &TaskEntity) -> i64 {
 }
 
 fn inputs_tokens(live: &Live) -> i64 {
-    live.intent.intent_ref.as_ref().map_or(0, |at| at.tokens)
+    live.intent.intent_ref.as_ref().map_or(0, inputs_of)
+}
+
+/// Tokens of the inputs and items that lie there. Each input is told with a heading, which may be longer than a short
+/// input is; half as much again is room for these.
+pub(super) fn inputs_of(at: &RecordRef) -> i64 {
+    at.tokens.max((at.bytes / 8).saturating_mul(3))
 }
 
 /// Whether a task makes the answer out of others.

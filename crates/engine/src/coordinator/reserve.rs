@@ -90,21 +90,10 @@ fn is_stuck(settings: &CoordinatorSettings, live: &Live) -> bool {
 impl Coordinator {
     /// Why an intent's budget does not cover the least that it takes.
     pub(super) fn uncovered(&self, intent: &Intent, budget: &Budget, at: &RecordRef) -> Option<String> {
-        if !budget.is_bounded() {
-            return None;
-        }
         let single = intent.strategy == super::admission::SINGLE;
-        let inputs = if intent.inputs.is_empty() && intent.items.is_empty() { 0 } else { at.tokens };
-        let least = self.settings.costs.least(intent.goal.len(), inputs, single, &self.settings.worker_agent);
-        let what = if single { "one task" } else { "a plan, a task and an answer" };
-        (budget.fits(least) < 1).then(|| {
-            let needed = Budget {
-                calls: Some(least.calls),
-                tokens: budget.tokens.or(budget.cost_usd.map(|_| 0)).map(|_| least.tokens),
-                cost_usd: budget.cost_usd.map(|_| least.cost_usd),
-            };
-            format!("the budget of {budget} does not cover {what}: they take up to {needed}")
-        })
+        let inputs =
+            if intent.inputs.is_empty() && intent.items.is_empty() { 0 } else { estimate::inputs_of(at) };
+        self.settings.costs.shortfall(budget, intent.goal.len(), inputs, single, &self.settings.worker_agent)
     }
 
     /// Reserves what a plan may take. `Some(None)` if the intent has no budget; `None` if what is left does not cover it,

@@ -87,7 +87,7 @@ impl Swarm {
     }
 
     /// One question: tries as far as the allowance goes, four at most.
-    fn ask(&mut self, allowance: Option<Allowance>, reply: i64) -> Result<CallReport, (Failure, CallReport)> {
+    fn ask(&mut self, allowance: Option<Allowance>, reply: i64) -> (Option<Failure>, CallReport) {
         let mut report = CallReport { model: "m".into(), ..CallReport::default() };
         let allowance = allowance.expect("every step has an allowance");
         self.allowances.push(allowance);
@@ -110,18 +110,17 @@ impl Swarm {
                 report.usage.completion_tokens += CALL.completion_tokens;
                 report.cost_usd += CALL.completion_tokens as f64 * PRICE;
                 self.cost_usd += CALL.completion_tokens as f64 * PRICE;
-                return Ok(report);
+                return (None, report);
             }
         }
         assert!(report.calls > 0, "an allowance covers the first call: {allowance:?}");
-        Err((Failure { code: "over_allowance".into(), message: "no more".into(), retryable: true }, report))
+        (Some(Failure { code: "over_allowance".into(), message: "no more".into(), retryable: true }), report)
     }
 
     fn make_plan(&mut self, envelope: &Envelope, request: &PlanRequest) {
-        let (tasks, end) = match self.ask(request.allowance, 8_000) {
-            Ok(report) => (self.plan.clone(), PlanEnd { report, failure: None }),
-            Err((failure, report)) => (Vec::new(), PlanEnd { report, failure: Some(failure) }),
-        };
+        let (failure, report) = self.ask(request.allowance, 8_000);
+        let tasks = if failure.is_some() { Vec::new() } else { self.plan.clone() };
+        let end = PlanEnd { report, failure };
         let run = run(u128::from(request.plan_attempt.unsigned_abs()));
         let fragment = fragment(envelope.intent_id.as_str(), request.plan_attempt, &run, 0, tasks, Some(end));
         self.on_the_way.push_back(fragment);
@@ -129,10 +128,7 @@ impl Swarm {
 
     fn work(&mut self, task: &Envelope) {
         let reply = if job(task).kind == TaskKind::Synthesis { 8_000 } else { 4_000 };
-        let (failure, work) = match self.ask(job(task).allowance, reply) {
-            Ok(report) => (None, report),
-            Err((failure, report)) => (Some(failure), report),
-        };
+        let (failure, work) = self.ask(job(task).allowance, reply);
         if failure.is_some() || job(task).next_tag.role != starling_protocol::Role::Critic {
             let mut envelope = result(task, failure);
             if let Body::TaskResult(result) = &mut envelope.body {
@@ -141,8 +137,8 @@ impl Swarm {
             return self.on_the_way.push_back(envelope);
         }
         let (judgement, report) = match self.ask(job(task).critic_allowance, 800) {
-            Ok(report) => (scored(0.9), report),
-            Err((failure, report)) => (Judgement::Unavailable(Unavailable { reason: failure.code }), report),
+            (None, report) => (scored(0.9), report),
+            (Some(failure), report) => (Judgement::Unavailable(Unavailable { reason: failure.code }), report),
         };
         let mut envelope = verdict(task, judgement);
         if let Body::Verdict(verdict) = &mut envelope.body {
@@ -382,6 +378,22 @@ fn a_critic_that_cannot_work_counts_in_full() {
     coordinator.step(START, received(3, result(&first[0], None)));
     let run = run_of(&coordinator);
     assert_eq!((run.calls, run.written_off.unwrap().calls), (2, allowed));
+}
+
+#[test]
+fn what_a_plan_takes_is_told_before() {
+    let costs = priced().costs;
+    let tasks = [spec(0, "a", &[]), TaskSpec { critic: false, ..spec(1, "b", &["a"]) }];
+    let expected = costs.expected("the goal", 0, &tasks, "worker");
+    assert_eq!(expected.calls, 4, "a, its critic, b, the answer");
+    assert!(expected.tokens > 4_000 + 800 + 4_000 + 8_000 && expected.tokens < 40_000, "{expected:?}");
+    assert!(
+        (expected.cost_usd - 16.8).abs() < 1e-9,
+        "what is received costs $1 for a thousand: {expected:?}"
+    );
+    let alone = costs.expected("the goal", 1_000, &[], "worker");
+    assert_eq!(alone.calls, 1);
+    assert!(alone.tokens > 5_000 && alone.tokens < 5_600, "{alone:?}");
 }
 
 fn plan(tasks: i32) -> Envelope {

@@ -150,7 +150,9 @@ impl Call {
 
     /// Waits until an attempt may begin.
     pub(super) async fn admit(&self) -> Result<Admitted, ModelError> {
-        self.within_allowance(None)?;
+        if let Some(beyond) = self.beyond_allowance(None) {
+            return Err(self.error(beyond));
+        }
         let Some(limiter) = &self.endpoint.limiter else { return Ok(Admitted(None)) };
         let reply = self.request.max_tokens.map_or(0, i64::from);
         let ask = Ask {
@@ -173,26 +175,25 @@ impl Call {
         }
     }
 
-    /// Whether what the question may take covers another attempt. After a `fault` that nothing would be tried again for,
-    /// that is what is to be told, not this.
-    fn within_allowance(&self, fault: Option<&Fault>) -> Result<(), ModelError> {
-        let Some(allowance) = &self.request.allowance else { return Ok(()) };
+    /// Why another attempt is more than the question may take, if it is. After a `fault` that nothing would be tried again
+    /// for, that is what is to be told, not this.
+    fn beyond_allowance(&self, fault: Option<&Fault>) -> Option<Fault> {
+        let allowance = self.request.allowance.as_ref()?;
         if fault.is_some_and(|fault| !(fault.retry || fault.stale)) {
-            return Ok(());
+            return None;
         }
         let reply = self.request.max_tokens.map_or(0, i64::from);
         let next = (self.estimate(0).prompt_tokens, reply);
-        allowance::check(allowance, &self.report(), next, self.price()).map_err(|shortfall| {
-            let kind = match shortfall {
-                Shortfall::Used(_) => ModelErrorKind::OverAllowance,
-                Shortfall::Unpriced(_) => ModelErrorKind::Unpriced,
-            };
-            if let Some(fault) = fault {
-                self.count_failure(fault.kind);
-            }
-            let after = fault.map(|fault| format!("{}; ", fault.message)).unwrap_or_default();
-            self.error(Fault::new(kind, format!("{after}{shortfall}")))
-        })
+        let shortfall = allowance::check(allowance, &self.report(), next, self.price()).err()?;
+        let kind = match shortfall {
+            Shortfall::Used(_) => ModelErrorKind::OverAllowance,
+            Shortfall::Unpriced(_) => ModelErrorKind::Unpriced,
+        };
+        if let Some(fault) = fault {
+            self.count_failure(fault.kind);
+        }
+        let after = fault.map(|fault| format!("{}; ", fault.message)).unwrap_or_default();
+        Some(Fault::new(kind, format!("{after}{shortfall}")))
     }
 
     /// Sends the question once; a reply that is not 2xx is a fault.
@@ -240,7 +241,9 @@ impl Call {
 
     /// After a failed attempt: returns once the next one may begin, or gives up with the error.
     pub(super) async fn recover(&mut self, fault: Fault, excused: bool) -> Result<(), ModelError> {
-        self.within_allowance(Some(&fault))?;
+        if let Some(beyond) = self.beyond_allowance(Some(&fault)) {
+            return Err(self.error(beyond));
+        }
         if let Some(refusal) = &fault.refusal
             && let Some(simpler) = self.dialect.simpler(
                 refusal,

@@ -1,10 +1,12 @@
 //! The plan loop: from a plan request to a stream of fragments, while the model still speaks.
 
+mod draft;
 mod fragments;
 mod in_flight;
 mod stream;
 mod task_spec;
 
+pub use draft::{Draft, DraftError, Wanted, draft};
 pub use stream::{PlanStream, PlanStreamLimits, PlanTextFault};
 pub use task_spec::task_spec;
 
