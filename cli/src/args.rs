@@ -98,6 +98,15 @@ pub struct IntentArgs {
     /// Score from 0 to 1 below which a result is tried again.
     #[arg(long)]
     pub min_score: Option<f64>,
+    /// Most model calls, retries included.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(1..))]
+    pub max_calls: Option<i64>,
+    /// Most tokens, sent and received.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(1..))]
+    pub max_tokens: Option<i64>,
+    /// Most US dollars; model.prices must have a price for every model.
+    #[arg(long, value_name = "USD", allow_negative_numbers = true)]
+    pub max_cost: Option<f64>,
 }
 
 /// How to plan.
@@ -126,6 +135,9 @@ pub struct RunArgs {
     /// The intent.
     #[command(flatten)]
     pub intent: IntentArgs,
+    /// Only plan, in this process, and tell what the plan would take: one call of the planner, none for --strategy single.
+    #[arg(long)]
+    pub dry_run: bool,
     /// One JSON object on stdout, nothing else.
     #[arg(long)]
     pub json: bool,

@@ -1,7 +1,7 @@
 //! How a command ends: exit codes are part of the contract with scripts.
 
 use crate::scan::ScanError;
-use starling_protocol::OutcomeStatus;
+use starling_protocol::{Outcome, OutcomeStatus};
 use starling_runtime::{node::NodeError, registry::RegistryError};
 use std::process::ExitCode;
 
@@ -77,10 +77,12 @@ impl From<NodeError> for CliError {
 
 /// The exit code that tells how an intent ended.
 #[must_use]
-pub fn of_outcome(status: OutcomeStatus) -> ExitCode {
-    ExitCode::from(match status {
+pub fn of_outcome(outcome: &Outcome) -> ExitCode {
+    ExitCode::from(match outcome.status {
         OutcomeStatus::Succeeded => 0,
         OutcomeStatus::Partial => 2,
+        // There is an answer, and work was left out.
+        OutcomeStatus::OverBudget if !outcome.answer.is_empty() => 2,
         OutcomeStatus::Failed
         | OutcomeStatus::Cancelled
         | OutcomeStatus::Expired

@@ -88,7 +88,11 @@ pub fn duration(ms: i64) -> String {
 /// Whether the outcome has an answer worth printing.
 #[must_use]
 pub fn has_answer(outcome: &Outcome) -> bool {
-    matches!(outcome.status, OutcomeStatus::Succeeded | OutcomeStatus::Partial) && !outcome.answer.is_empty()
+    let may = matches!(
+        outcome.status,
+        OutcomeStatus::Succeeded | OutcomeStatus::Partial | OutcomeStatus::OverBudget
+    );
+    may && !outcome.answer.is_empty()
 }
 
 #[cfg(test)]

@@ -307,6 +307,7 @@ impl Asker {
             temperature: agent.temperature,
             deadline: tokio::time::Instant::now() + PATIENCE,
             traceparent: None,
+            allowance: None,
         };
         self.model.chat(request).await.map_err(failed).map(drop)
     }

@@ -5,6 +5,7 @@ mod cancel;
 mod dev;
 mod dlq;
 mod doctor;
+mod dry_run;
 mod follow;
 mod health;
 mod mock_llm;
@@ -38,6 +39,7 @@ pub async fn run(cli: Cli) -> Result<ExitCode, CliError> {
     };
     let session = Session::open(&cli.settings, log)?;
     match cli.command {
+        Command::Run(args) if args.dry_run => dry_run::dry_run(&session, args).await,
         Command::Run(args) => run::run(&session, args).await,
         Command::Submit(args) => submit::submit(&session, args).await,
         Command::Watch(args) => watch::watch(&session, args).await,

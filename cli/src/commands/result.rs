@@ -21,7 +21,7 @@ pub(super) async fn result(session: &Session, args: ResultArgs) -> Result<ExitCo
             Seen::Progress(_) => known = true,
             Seen::Outcome(outcome) => {
                 print(&id, &outcome, args.json);
-                return Ok(of_outcome(outcome.status));
+                return Ok(of_outcome(&outcome));
             }
             Seen::Present => {
                 return Err(CliError::Failed(if known {

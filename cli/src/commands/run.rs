@@ -48,7 +48,7 @@ pub(super) async fn run(session: &Session, args: RunArgs) -> Result<ExitCode, Cl
     session.flush_telemetry().await;
     let outcome = ended?;
     print(&id, &outcome, args.json);
-    Ok(of_outcome(outcome.status))
+    Ok(of_outcome(&outcome))
 }
 
 /// Prints an outcome: the answer and JSON on stdout, the rest on stderr.

@@ -29,6 +29,9 @@ pub(super) fn submission(args: IntentArgs) -> Result<Submission, CliError> {
     if args.min_score.is_some_and(|score| !(0.0..=1.0).contains(&score)) {
         return Err(CliError::Usage("--min-score is a number from 0 to 1".to_owned()));
     }
+    if args.max_cost.is_some_and(|cost| !(cost.is_finite() && cost > 0.0)) {
+        return Err(CliError::Usage("--max-cost is a number of US dollars above 0".to_owned()));
+    }
     let inputs = args.files.iter().map(|path| input(path)).collect::<Result<Vec<_>, _>>()?;
     let intent = Intent {
         goal: args.goal,
@@ -38,6 +41,9 @@ pub(super) fn submission(args: IntentArgs) -> Result<Submission, CliError> {
             max_tasks: args.max_tasks,
             max_attempts: args.max_attempts,
             min_score: args.min_score,
+            max_calls: args.max_calls,
+            max_tokens: args.max_tokens,
+            max_cost_usd: args.max_cost,
         },
         inputs,
         items: args.items,

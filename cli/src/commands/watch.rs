@@ -20,5 +20,5 @@ pub(super) async fn watch(session: &Session, args: WatchArgs) -> Result<ExitCode
     let follower = client.follow(&id, StartAt::Beginning).await?;
     let outcome = follow(follower, View::fitting(args.json), OnCtrlC::Leave).await?;
     print(&id, &outcome, args.json);
-    Ok(of_outcome(outcome.status))
+    Ok(of_outcome(&outcome))
 }

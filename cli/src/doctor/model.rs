@@ -88,6 +88,7 @@ async fn ask(model: &dyn Model, purpose: Purpose) -> Result<(), ModelError> {
         temperature: None,
         deadline: Instant::now() + CALL,
         traceparent: None,
+        allowance: None,
     };
     match model.chat(request).await {
         // A reply that is cut off after its only token is a reply.

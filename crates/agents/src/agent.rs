@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 use starling_llm::Purpose;
+use starling_protocol::Allowance;
 
 /// The longest name of an agent, in bytes.
 const MAX_NAME_BYTES: usize = 64;
@@ -22,6 +23,10 @@ pub struct Agent {
     /// The system prompt.
     pub prompt: String,
 }
+
+/// Most tokens of a reply of an agent that does not say so, where tokens or money are bounded: without any, nobody could
+/// tell what a call takes.
+const UNSAID_REPLY_TOKENS: u32 = 4096;
 
 /// What an agent can be used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -79,6 +84,19 @@ impl Agent {
         };
         let faults = agent.faults();
         if faults.is_empty() { Ok(agent) } else { Err(faults) }
+    }
+
+    /// Most tokens of a reply, where it must be known.
+    #[must_use]
+    pub fn reply_tokens(&self) -> u32 {
+        self.max_tokens.unwrap_or(UNSAID_REPLY_TOKENS)
+    }
+
+    /// What to ask for as the most tokens of a reply.
+    #[must_use]
+    pub fn max_tokens_within(&self, allowance: Option<&Allowance>) -> Option<u32> {
+        let bounded = allowance.is_some_and(|allowance| allowance.tokens.is_some());
+        if bounded { Some(self.reply_tokens()) } else { self.max_tokens }
     }
 
     fn faults(&self) -> Vec<String> {

@@ -19,6 +19,6 @@ pub use agent::{Agent, AgentPurpose};
 pub use catalogue::{AgentCatalogue, CRITIC, CatalogueError, DEFAULT_WORKER, Fault, PLANNER, SYNTHESIZER};
 pub use prompt::{
     EarlierAttempt, JudgePrompt, PlanPrompt, PromptBudget, SynthesisPrompt, TaskOutput, WorkPrompt,
-    judge_messages, plan_messages, synthesis_messages, work_messages,
+    judge_messages, plan_messages, synthesis_messages, within, work_messages,
 };
 pub use schema::{PLAN_SCHEMA, VERDICT_SCHEMA, plan_schema, verdict_schema};

@@ -2,6 +2,7 @@
 
 use crate::{
     ChatReply, ChatRequest, FailedAttempts, Model, ModelError, ModelInfo, Purposes, StreamEvent, TextStream,
+    allowance,
 };
 use async_trait::async_trait;
 use futures::StreamExt as _;
@@ -120,13 +121,13 @@ impl Model for ModelChain {
         let (before, last) = self.asked(&request);
         let mut spent = CallReport::default();
         for model in before {
-            match model.chat(request.clone()).await {
+            match model.chat(rest(&request, &spent)).await {
                 Ok(reply) => return Ok(ChatReply { report: sum(&spent, reply.report), ..reply }),
                 Err(error) if passes_on(&error) => spent = sum(&spent, error.report),
                 Err(error) => return Err(with_spent(error, &spent)),
             }
         }
-        match last.chat(request).await {
+        match last.chat(rest(&request, &spent)).await {
             Ok(reply) => Ok(ChatReply { report: sum(&spent, reply.report), ..reply }),
             Err(error) => Err(with_spent(error, &spent)),
         }
@@ -137,17 +138,23 @@ impl Model for ModelChain {
         let (before, last) = self.asked(&request);
         let mut spent = CallReport::default();
         for model in before {
-            match model.stream(request.clone()).await {
+            match model.stream(rest(&request, &spent)).await {
                 Ok(events) => return Ok(after(spent, events)),
                 Err(error) if passes_on(&error) => spent = sum(&spent, error.report),
                 Err(error) => return Err(with_spent(error, &spent)),
             }
         }
-        match last.stream(request).await {
+        match last.stream(rest(&request, &spent)).await {
             Ok(events) => Ok(after(spent, events)),
             Err(error) => Err(with_spent(error, &spent)),
         }
     }
+}
+
+/// The question to the next one, which may take what is left.
+fn rest(request: &ChatRequest, spent: &CallReport) -> ChatRequest {
+    let allowance = request.allowance.as_ref().map(|all| allowance::left(all, spent));
+    ChatRequest { allowance, ..request.clone() }
 }
 
 /// The stream, with what was spent before it in its report.

@@ -3,6 +3,7 @@
 //! One port, [`Model`], with any OpenAI-compatible HTTP endpoint ([`OpenAiModel`]) or the offline model
 //! ([`OfflineModel`]) behind it. [`mock`] is an endpoint to test against.
 
+mod allowance;
 mod chain;
 pub mod json_text;
 mod limiter;

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use futures::stream::BoxStream;
-use starling_protocol::{CallReport, Failure};
+use starling_protocol::{Allowance, CallReport, Failure};
 use std::sync::Arc;
 use tokio::time::Instant;
 
@@ -181,6 +181,9 @@ pub struct ChatRequest {
     pub deadline: Instant,
     /// W3C traceparent to send along; `None` sends none.
     pub traceparent: Option<String>,
+    /// What all attempts may take together; `None` bounds nothing. An attempt counts before it is made with its prompt and
+    /// [`ChatRequest::max_tokens`] by estimate, and afterwards with what the endpoint says that it took.
+    pub allowance: Option<Allowance>,
 }
 
 /// A whole reply.
@@ -229,11 +232,15 @@ pub enum ModelErrorKind {
     BadRequest,
     /// 200, but no usable reply: no choices, empty, cut off, not what was asked for.
     BadReply,
+    /// What the question may take does not cover another attempt.
+    OverAllowance,
+    /// What the question may cost is bounded, and nobody knows what it costs.
+    Unpriced,
 }
 
 impl ModelErrorKind {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Unreachable,
         Self::RateLimited,
         Self::Server,
@@ -244,6 +251,8 @@ impl ModelErrorKind {
         Self::Filtered,
         Self::BadRequest,
         Self::BadReply,
+        Self::OverAllowance,
+        Self::Unpriced,
     ];
 
     /// The code of the failure as it travels in envelopes.
@@ -260,6 +269,8 @@ impl ModelErrorKind {
             ModelErrorKind::Filtered => "filtered",
             ModelErrorKind::BadRequest => "bad_request",
             ModelErrorKind::BadReply => "bad_reply",
+            ModelErrorKind::OverAllowance => "over_allowance",
+            ModelErrorKind::Unpriced => "unpriced_model",
         }
     }
 
@@ -272,6 +283,7 @@ impl ModelErrorKind {
                 | ModelErrorKind::RateLimited
                 | ModelErrorKind::Server
                 | ModelErrorKind::BadReply
+                | ModelErrorKind::OverAllowance
         )
     }
 }
@@ -280,7 +292,7 @@ impl ModelErrorKind {
     /// Whether another endpoint may answer the same question.
     #[must_use]
     pub fn may_be_answered_elsewhere(self) -> bool {
-        self != ModelErrorKind::Deadline
+        !matches!(self, ModelErrorKind::Deadline | ModelErrorKind::OverAllowance)
     }
 }
 

@@ -24,6 +24,7 @@ fn request(purpose: Purpose, prompt: String) -> ChatRequest {
         temperature: None,
         deadline: Instant::now() + Duration::from_secs(60),
         traceparent: None,
+        allowance: None,
     }
 }
 

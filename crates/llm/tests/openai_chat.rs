@@ -10,7 +10,7 @@ use starling_llm::{
     ChatRequest, FailedAttempts, Format, JsonForm, Link, Model, ModelChain, ModelErrorKind as Kind,
     OpenAiModel, Price, Purpose, Purposes, Speaker, StreamEvent,
 };
-use starling_protocol::Usage;
+use starling_protocol::{Allowance, Usage};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use support::{KEY, eventually, forgetful_server, json_request, mock, model, options, raw_server, request};
@@ -421,4 +421,45 @@ async fn the_mock_plays_a_swarm_and_counts() {
     let over_http: starling_llm::mock::MockStats =
         control.get(url).send().await.unwrap().json().await.unwrap();
     assert_eq!(over_http, stats);
+}
+
+#[tokio::test]
+async fn nothing_is_sent_beyond_the_allowance_and_what_was_spent_is_told() {
+    let server = mock(|_| MockAction::error(500, "not now"));
+    let mut options = options(&server.base_url());
+    options.prices.insert("small".to_owned(), Price { input: 0.0, output: 1_000_000.0 }); // a token a dollar
+    let model = OpenAiModel::new(options).unwrap();
+    let allowed = |calls, tokens, cost_usd| ChatRequest {
+        allowance: Some(Allowance { calls, tokens, cost_usd }),
+        ..request(Purpose::Work)
+    };
+    // The prompt is estimated to have 6 tokens, and the reply has 50 at most. A failure takes none.
+    for (allowance, calls) in [
+        (allowed(0, None, None), 0),
+        (allowed(1, None, None), 1),
+        (allowed(2, None, None), 2),
+        (allowed(9, Some(55), None), 0),
+        (allowed(1, Some(56), None), 1),
+        (allowed(9, None, Some(49.0)), 0),
+        (allowed(1, None, Some(50.0)), 1),
+    ] {
+        let before = server.stats().calls;
+        let error = model.chat(allowance.clone()).await.unwrap_err();
+        assert_eq!((error.kind, error.report.calls), (Kind::OverAllowance, calls), "{error}");
+        assert_eq!(server.stats().calls - before, u64::try_from(calls).unwrap(), "{error}");
+        assert!(error.to_failure().retryable && error.to_failure().code == "over_allowance");
+        assert_eq!(error.message.contains("not now"), calls > 0, "{error}");
+        let streamed = model.stream(allowance).await.err().unwrap();
+        assert_eq!((streamed.kind, streamed.report.calls), (Kind::OverAllowance, calls), "{streamed}");
+    }
+    let ample = model.chat(allowed(9, Some(9_000), Some(900.0))).await.unwrap_err();
+    assert_eq!((ample.kind, ample.report.calls), (Kind::Server, 4), "{ample}");
+
+    let mut request = request(Purpose::Judge);
+    request.allowance = Some(Allowance { calls: 9, tokens: None, cost_usd: Some(900.0) });
+    let mut options = support::options(&server.base_url());
+    options.models.critic = Some("priceless".to_owned());
+    let error = OpenAiModel::new(options).unwrap().chat(request).await.unwrap_err();
+    assert_eq!((error.kind, error.report.calls), (Kind::Unpriced, 0), "{error}");
+    assert!(error.message.contains("model.prices has no price for priceless"), "{error}");
 }

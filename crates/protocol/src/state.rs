@@ -207,6 +207,32 @@ pub struct IntentEntity {
     pub hop: i32,
     /// W3C traceparent under which it was accepted.
     pub trace: String,
+    /// Most model calls; absent where they are not bounded.
+    pub max_calls: Option<i64>,
+    /// Most tokens; absent where they are not bounded.
+    pub max_tokens: Option<i64>,
+    /// Most that it may cost in US dollars; absent where that is not bounded.
+    pub max_cost_usd: Option<f64>,
+}
+
+/// Model calls, and what they take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Amount {
+    /// Calls, retries included.
+    pub calls: i64,
+    /// Tokens, sent and received.
+    pub tokens: i64,
+    /// Cost in US dollars.
+    pub cost_usd: f64,
+}
+
+/// A step that was given up before it said what it took; it counts in full until it does.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Unsettled {
+    /// Which step.
+    pub step: String,
+    /// What was reserved for it.
+    pub amount: Amount,
 }
 
 /// How far an intent is.
@@ -259,6 +285,14 @@ pub struct RunEntity {
     pub degraded: Vec<String>,
     /// Those of the calls of which nobody knows what they cost.
     pub unpriced_calls: i64,
+    /// What is reserved for the plan that is asked for; absent if it has said what it took, or nothing is bounded.
+    pub plan_reserved: Option<Amount>,
+    /// What counts as spent although nobody said that it was; absent if there is none.
+    pub written_off: Option<Amount>,
+    /// Steps that were given up before they said what they took.
+    pub unsettled: Vec<Unsettled>,
+    /// Whether work was left out because the budget did not cover it.
+    pub over_budget: bool,
 }
 
 /// One task.
@@ -310,6 +344,9 @@ pub struct TaskEntity {
     pub latency_ms: i64,
     /// W3C traceparent of what made it ready.
     pub trace: String,
+    /// What is reserved for the present attempt, its critic included; absent if none is under way, or nothing is
+    /// bounded.
+    pub reserved: Option<Amount>,
 }
 
 /// An attempt worth keeping.

@@ -36,7 +36,8 @@ fn bare_text_is_the_goal() {
 fn a_full_json_intent_is_read() {
     let json = json!({
         "id": "laptops:1", "goal": " Compare ", "strategy": "single", "tenant": "acme", "priority": 9,
-        "deadline_ms": 60_000, "limits": {"max_tasks": 20, "max_attempts": 2, "min_score": 1},
+        "deadline_ms": 60_000, "limits": {"max_tasks": 20, "max_attempts": 2, "min_score": 1, "max_calls": 50, "max_tokens": 200_000,
+            "max_cost_usd": 0.25},
         "inputs": [{"name": "a.csv", "media_type": "text/csv; charset=utf-8", "content": "a,b\r\n\u{c}"}, {"name": "b", "content": ""}],
         "items": ["x", "y\tz"]
     });
@@ -47,7 +48,14 @@ fn a_full_json_intent_is_read() {
     assert_eq!((parsed.intent.strategy.as_str(), parsed.intent.priority), ("single", 9));
     assert_eq!(
         parsed.intent.limits,
-        Limits { max_tasks: Some(20), max_attempts: Some(2), min_score: Some(1.0) }
+        Limits {
+            max_tasks: Some(20),
+            max_attempts: Some(2),
+            min_score: Some(1.0),
+            max_calls: Some(50),
+            max_tokens: Some(200_000),
+            max_cost_usd: Some(0.25),
+        }
     );
     assert_eq!(parsed.intent.inputs[1].media_type, "text/plain");
     assert_eq!(parsed.intent.items, ["x", "y\tz"]);
@@ -140,6 +148,33 @@ fn single_faults_say_what_is_meant() {
     assert!(of(deep.as_bytes()).contains("recursion limit"), "{}", of(deep.as_bytes()));
     let array = read_intent(&Codec::default(), &IntentLimits::default(), b"[1]", Some("application/json"));
     assert!(array.unwrap_err().to_string().contains("expected a JSON object, found an array"));
+}
+
+#[test]
+fn a_budget_of_nothing_or_of_no_number_is_no_budget() {
+    for (limits, expected) in [
+        (json!({"max_calls": 0}), "limits.max_calls: expected an integer of at least 1, found 0"),
+        (json!({"max_calls": 1.5}), "limits.max_calls: expected an integer, found the number 1.5"),
+        (json!({"max_tokens": -7}), "limits.max_tokens: expected an integer of at least 1, found -7"),
+        (json!({"max_cost_usd": 0}), "limits.max_cost_usd: expected a number of US dollars above 0, found 0"),
+        (
+            json!({"max_cost_usd": -0.5}),
+            "limits.max_cost_usd: expected a number of US dollars above 0, found -0.5",
+        ),
+        (json!({"max_cost": 1}), "limits.max_cost: unknown field, expected perhaps \"max_cost_usd\""),
+    ] {
+        assert_eq!(faults(&json!({"goal": "x", "limits": limits})), [expected]);
+    }
+    let mut envelope = samples::envelope(samples::bodies().remove(0));
+    for cost in [f64::NAN, f64::INFINITY] {
+        let Body::Intent(intent) = &mut envelope.body else { unreachable!() };
+        intent.limits.max_cost_usd = Some(cost);
+        let invalid = read(&Codec::default().encode(&envelope).unwrap()).unwrap_err().to_string();
+        assert!(
+            invalid.contains("limits.max_cost_usd: expected a number of US dollars above 0"),
+            "{invalid}"
+        );
+    }
 }
 
 #[test]

@@ -266,6 +266,11 @@ fn settings_that_would_break_a_promise_together_are_refused() {
         (&[("kafka.properties.acks", "1")], &["properties.acks"], "not to be set"),
         (&[("kafka.properties.request.required.acks", "1")], &["required.acks"], "not to be set"),
         (&[("kafka.properties.message.max.bytes", "1000000")], &["message.max.bytes"], "topics.max_message"),
+        (
+            &[("coordinator.max_cost_usd", "1"), ("model.base_url", "http://x/v1"), ("model.judge", "sharp")],
+            &["coordinator.max_cost_usd"],
+            "a price in model.prices for gpt-4o-mini, sharp",
+        ),
     ];
     for (pairs, paths, expected) in all {
         let found = faults(pairs);
@@ -277,8 +282,19 @@ fn settings_that_would_break_a_promise_together_are_refused() {
     }
     let together = [("topics.retention.inboxes", "1h"), ("topics.replication", "2"), ("kafka.brokerz", "x")];
     assert_eq!(faults(&together).len(), 3, "all at once");
-    let sound = [("topics.replication", "3"), ("topics.min_insync_replicas", "2")];
-    Settings::load(&Sources { overrides: env(&sound), ..Sources::default() }).unwrap();
+    let sound = [
+        ("topics.replication", "3"),
+        ("topics.min_insync_replicas", "2"),
+        ("coordinator.max_cost_usd", "0.5"),
+        ("model.prices.gpt-4o-mini.input", "0.15"),
+        ("model.prices.gpt-4o-mini.output", "0.6"),
+    ];
+    let settings = Settings::load(&Sources { overrides: env(&sound), ..Sources::default() }).unwrap();
+    let coordinator = settings.coordinator;
+    assert_eq!(
+        (coordinator.max_cost_usd, coordinator.max_calls, coordinator.max_tokens),
+        (Some(0.5), None, None)
+    );
 }
 
 #[test]

@@ -151,6 +151,7 @@ fn request(number: usize, max_tokens: u32, within: Duration) -> ChatRequest {
         temperature: None,
         deadline: Instant::now() + within,
         traceparent: None,
+        allowance: None,
     }
 }
 

@@ -20,6 +20,7 @@ fn request(purpose: Purpose) -> ChatRequest {
         temperature: None,
         deadline: Instant::now() + Duration::from_secs(5),
         traceparent: Some("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".into()),
+        allowance: None,
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::verdict::{Reply, check_verdict, read_verdict};
 use async_trait::async_trait;
 use starling_agents::{
-    AgentCatalogue, JudgePrompt, PromptBudget, VERDICT_SCHEMA, judge_messages, verdict_schema,
+    AgentCatalogue, JudgePrompt, PromptBudget, VERDICT_SCHEMA, judge_messages, verdict_schema, within,
 };
 use starling_llm::{ChatRequest, Format, Model, ModelErrorKind, Purpose};
 use starling_protocol::{
@@ -60,18 +60,22 @@ impl CriticHandler {
             min_score: result.min_score,
             result: &result.output,
         };
+        let allowance = result.critic_allowance;
         let request = ChatRequest {
             purpose: Purpose::Judge,
-            messages: judge_messages(agent, &prompt, self.prompt),
+            messages: within(allowance.as_ref(), agent, self.prompt, |budget| {
+                judge_messages(agent, &prompt, budget)
+            }),
             format: Format::Json {
                 name: VERDICT_SCHEMA.to_owned(),
                 schema: self.schema.clone(),
                 check: Some(check_verdict),
             },
-            max_tokens: agent.max_tokens,
+            max_tokens: agent.max_tokens_within(allowance.as_ref()),
             temperature: agent.temperature,
             deadline: instant_of(envelope.deadline, &self.clock),
             traceparent: Some(span.traceparent().to_string()),
+            allowance,
         };
         match self.model.chat(request).await {
             Ok(reply) => match read_verdict(&reply.text) {

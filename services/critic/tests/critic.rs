@@ -45,6 +45,7 @@ fn result(output: &str) -> TaskResult {
         failure: None,
         report: CallReport { calls: 3, ..CallReport::default() },
         worker: "w-1".into(),
+        critic_allowance: None,
     }
 }
 

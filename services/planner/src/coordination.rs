@@ -1,5 +1,6 @@
 //! The coordinator as a loop of this service: its settings, and what it tells of itself.
 
+use crate::costs::call_costs;
 use starling_agents::{AgentCatalogue, DEFAULT_WORKER, SYNTHESIZER};
 use starling_engine::coordinator::{Coordinator, CoordinatorSettings};
 use starling_protocol::Topic;
@@ -78,6 +79,7 @@ fn coordinator_settings(node: &Node, catalogue: &AgentCatalogue) -> Result<Coord
         worker_agent: DEFAULT_WORKER.to_owned(),
         synthesizer_agent: SYNTHESIZER.to_owned(),
         known_agents,
+        costs: call_costs(&node.settings, catalogue),
         ..node.settings.coordinator.clone()
     })
 }

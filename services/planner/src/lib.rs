@@ -1,14 +1,17 @@
 //! The planner service: intake, plan loop and coordinator, each a loop of its own.
 
 mod coordination;
+mod costs;
 mod intake;
 mod pace;
 mod plan;
 mod service;
 
 pub use coordination::CoordinationError;
+pub use costs::call_costs;
 pub use intake::{INTENT_TOO_LARGE, INVALID_INTENT, IntakeHandler, UNACCEPTABLE_INTENT};
 pub use plan::{
-    INVALID_PLAN, PlanHandler, PlanOptions, PlanStream, PlanStreamLimits, PlanTextFault, task_spec,
+    Draft, DraftError, INVALID_PLAN, PlanHandler, PlanOptions, PlanStream, PlanStreamLimits, PlanTextFault,
+    Wanted, draft, task_spec,
 };
 pub use service::{PlannerError, serve};

@@ -2,24 +2,37 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use starling_agents::AgentCatalogue;
-use starling_llm::{Model, OfflineModel, Purpose};
-use starling_protocol::{Body, Outcome, OutcomeStatus, Topic};
+use starling_llm::{
+    Backoff, Model, OfflineModel, OpenAiModel, OpenAiOptions, Price, Purpose,
+    mock::{MockAction, MockOptions, MockServer, scripts},
+};
+use starling_protocol::{Body, Outcome, OutcomeStatus, Topic, Usage};
 use starling_runtime::Node;
 use starling_service::{
     Parts,
     testing::{Answer, Ear, ScriptedModel, memory_node, publish_raw},
 };
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicI64, Ordering},
+};
+use std::time::Duration;
 
 /// All services on one node.
 async fn swarm(model: Arc<dyn Model>) -> (Node, Ear) {
-    let node = memory_node(&[
+    swarm_with(model, &[]).await
+}
+
+/// The same with further settings.
+async fn swarm_with(model: Arc<dyn Model>, settings: &[(&str, &str)]) -> (Node, Ear) {
+    let mut overrides = vec![
         ("topics.partitions.coordinator", "2"),
         ("topics.partitions.worker", "8"),
         ("topics.partitions.critic", "2"),
         ("fleet.interval", "100ms"),
-    ])
-    .await;
+    ];
+    overrides.extend(settings);
+    let node = memory_node(&overrides).await;
     let parts = Parts { model, catalogue: Arc::new(AgentCatalogue::load(None).unwrap()) };
     tokio::spawn(starling_planner::serve(node.clone(), parts.clone()));
     tokio::spawn(starling_worker::serve(node.clone(), parts.clone(), None));
@@ -100,5 +113,85 @@ async fn a_rejected_result_is_tried_again_with_the_critics_words_and_invalid_int
     ] {
         assert!(metrics.contains(line), "{line} is missing: {metrics}");
     }
+    node.shutdown.cancel();
+}
+
+/// Plans a hundred tasks; every reply takes 300 and 700 tokens, and of ten calls `failing` fail.
+fn endpoint_for_a_hundred(failing: u64, tokens: Arc<AtomicI64>) -> MockServer {
+    let script = scripts::fanout(100, scripts::Latencies::default());
+    let script = Arc::new(move |call: &_| {
+        let call: &starling_llm::mock::MockCall = call;
+        if call.number * 7 % 10 < failing {
+            return MockAction::error(500, "not now");
+        }
+        match script(call) {
+            MockAction::Reply { text, .. } => {
+                tokens.fetch_add(1_000, Ordering::SeqCst);
+                let usage = Some(Usage { prompt_tokens: 300, completion_tokens: 700 });
+                MockAction::Reply { text, usage, delay: Some(Duration::from_millis(5)) }
+            }
+            other => other,
+        }
+    });
+    MockServer::start(MockOptions::new(script)).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_budget_is_kept_by_all_services_together_whatever_runs_at_once_and_fails() {
+    const USD_FOR_A_THOUSAND: f64 = 1.0;
+    for (limit, failing) in [
+        (r#""max_calls":50"#, 0),
+        (r#""max_calls":50"#, 3),
+        (r#""max_tokens":80000"#, 0),
+        (r#""max_tokens":80000"#, 3),
+        (r#""max_cost_usd":80"#, 0),
+        (r#""max_cost_usd":80"#, 3),
+    ] {
+        let tokens = Arc::new(AtomicI64::new(0));
+        let server = endpoint_for_a_hundred(failing, tokens.clone());
+        let mut options = OpenAiOptions::new(server.base_url(), "m");
+        options.backoff = Backoff { base: Duration::from_millis(1), cap: Duration::from_millis(5) };
+        let usd = USD_FOR_A_THOUSAND * 1_000.0;
+        options.prices.insert("m".to_owned(), Price { input: usd, output: usd });
+        let url = server.base_url();
+        let settings = [
+            ("model.base_url", url.as_str()),
+            ("model.name", "m"),
+            ("model.prices.m.input", "1000"),
+            ("model.prices.m.output", "1000"),
+            ("processor.slots.worker", "100"),
+            ("processor.slots.critic", "100"),
+        ];
+        let (node, outcomes) = swarm_with(Arc::new(OpenAiModel::new(options).unwrap()), &settings).await;
+        let intent = format!(r#"{{"id":"i","goal":"g","limits":{{{limit}}}}}"#);
+        publish_raw(&node, &Topic::Intents, intent).await;
+        let (_, outcome) = outcome(&outcomes).await;
+        let (calls, tokens) = (server.stats().calls, tokens.load(Ordering::SeqCst));
+        let name = format!("{limit}, {failing} of ten fail; {calls} calls, {tokens} tokens: {outcome:#?}");
+        assert_eq!(outcome.status, OutcomeStatus::OverBudget, "{name}");
+        assert_eq!(outcome.answer, "All tasks are done.", "{name}");
+        assert!(outcome.tasks.succeeded >= 10 && outcome.tasks.total == 100, "{name}");
+        assert!(outcome.degraded.iter().any(|note| note.starts_with("over_budget:Task")), "{name}");
+        // What was reported is what the endpoint saw, and within the budget.
+        let told = outcome.usage.prompt_tokens + outcome.usage.completion_tokens;
+        assert_eq!((outcome.calls, told), (i64::try_from(calls).unwrap(), tokens), "{name}");
+        match limit {
+            r#""max_calls":50"# => assert!(calls <= 50, "{name}"),
+            _ => assert!(tokens <= 80_000, "{name}"),
+        }
+        node.shutdown.cancel();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_budget_of_money_for_a_model_without_a_price_is_refused_before_anything_is_asked() {
+    let model = ScriptedModel::saying("never asked");
+    let settings = [("model.base_url", "http://127.0.0.1:9/v1"), ("model.name", "priceless")];
+    let (node, outcomes) = swarm_with(model.clone(), &settings).await;
+    publish_raw(&node, &Topic::Intents, r#"{"id":"i","goal":"g","limits":{"max_cost_usd":1}}"#).await;
+    let (_, outcome) = outcome(&outcomes).await;
+    assert_eq!(outcome.status, OutcomeStatus::Rejected);
+    assert!(outcome.reason.contains("model.prices has no price for priceless"), "{}", outcome.reason);
+    assert!(model.asked().is_empty());
     node.shutdown.cancel();
 }

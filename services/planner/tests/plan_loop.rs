@@ -42,6 +42,7 @@ fn request(max_tasks: i32, strategy: &str, intent_ref: Option<RecordRef>) -> Bod
         max_tasks,
         intent_ref,
         feedback: None,
+        allowance: None,
     })
 }
 

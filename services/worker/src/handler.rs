@@ -4,7 +4,7 @@ use crate::reading::{Reading, read};
 use async_trait::async_trait;
 use starling_agents::{
     Agent, AgentCatalogue, AgentPurpose, EarlierAttempt, PromptBudget, SynthesisPrompt, WorkPrompt,
-    synthesis_messages, work_messages,
+    synthesis_messages, within, work_messages,
 };
 use starling_llm::{ChatRequest, Format, Message, Model, ModelErrorKind};
 use starling_protocol::{
@@ -81,10 +81,11 @@ impl WorkHandler {
             purpose: agent.purpose.into(),
             messages: self.messages(agent, task, &reading),
             format: Format::Text,
-            max_tokens: agent.max_tokens,
+            max_tokens: agent.max_tokens_within(task.allowance.as_ref()),
             temperature: agent.temperature,
             deadline: instant_of(envelope.deadline, &self.clock),
             traceparent: Some(span.traceparent().to_string()),
+            allowance: task.allowance,
         };
         let done = match self.model.chat(request).await {
             Ok(reply) if reply.text.len() > self.options.max_output_bytes => {
@@ -121,10 +122,10 @@ impl WorkHandler {
     fn messages(&self, agent: &Agent, task: &Task, reading: &Reading) -> Vec<Message> {
         let (inputs, items) = intent_texts(reading.intent.as_ref());
         let results = &reading.results;
-        match task.kind {
+        within(task.allowance.as_ref(), agent, self.options.prompt, |budget| match task.kind {
             TaskKind::Synthesis => {
                 let prompt = SynthesisPrompt { goal: &task.goal, inputs, items, results };
-                synthesis_messages(agent, &prompt, self.options.prompt)
+                synthesis_messages(agent, &prompt, budget)
             }
             TaskKind::Work => {
                 let prompt = WorkPrompt {
@@ -140,9 +141,9 @@ impl WorkHandler {
                         output: reading.earlier.as_deref(),
                     }),
                 };
-                work_messages(agent, &prompt, self.options.prompt)
+                work_messages(agent, &prompt, budget)
             }
-        }
+        })
     }
 
     /// The envelope of a result: a good one goes where the task says, a failed one to the coordinator.
@@ -179,6 +180,7 @@ impl WorkHandler {
                 failure,
                 report,
                 worker: worker.to_owned(),
+                critic_allowance: task.critic_allowance,
             }),
         }
     }

@@ -4,8 +4,8 @@
 use starling_agents::AgentCatalogue;
 use starling_llm::{Model, ModelErrorKind, Purpose};
 use starling_protocol::{
-    Body, CallReport, Dependency, Failure, Feedback, Input, Intent, IntentId, RecordRef, Role, RunId, Tag,
-    Task, TaskId, TaskKind, TaskResult, Topic,
+    Allowance, Body, CallReport, Dependency, Failure, Feedback, Input, Intent, IntentId, RecordRef, Role,
+    RunId, Tag, Task, TaskId, TaskKind, TaskResult, Topic,
 };
 use starling_runtime::{Node, telemetry::Spans};
 use starling_service::testing::{Answer, Ear, ScriptedModel, envelope, memory_node, publish, serve};
@@ -46,6 +46,8 @@ fn task() -> Task {
         feedback: None,
         next_tag: Tag::role(Role::Critic),
         min_score: 0.6,
+        allowance: None,
+        critic_allowance: None,
     }
 }
 
@@ -66,6 +68,7 @@ fn earlier_result(output: &str) -> Body {
         failure: None,
         report: CallReport::default(),
         worker: "w".into(),
+        critic_allowance: None,
     })
 }
 
@@ -215,4 +218,30 @@ async fn what_is_no_task_is_a_dead_letter() {
     let letter = dead.next().await.envelope;
     assert_eq!(letter.body, earlier_result("x"));
     stage.node.shutdown.cancel();
+}
+
+#[tokio::test]
+async fn the_prompt_is_made_to_fit_what_the_step_may_take() {
+    let model = ScriptedModel::saying("done");
+    let stage = stage(model.clone()).await;
+    let long = stored(&stage, earlier_result(&"many words ".repeat(5_000))).await;
+    let dependency =
+        Dependency { task_id: task().task_id, title: "Long".into(), result: Some(long), failure: None };
+    let catalogue = AgentCatalogue::load(None).unwrap();
+    let reply = i64::from(catalogue.get("worker").unwrap().reply_tokens());
+    let allowance = Allowance { calls: 2, tokens: Some(2 * (reply + 2_000)), cost_usd: None };
+    let critic = Allowance { calls: 3, tokens: Some(99), cost_usd: None };
+    let bounded = Task {
+        allowance: Some(allowance),
+        critic_allowance: Some(critic),
+        dependencies: vec![dependency],
+        ..task()
+    };
+    give(&stage, bounded).await;
+    assert_eq!(result(&stage.critic).await.critic_allowance, Some(critic), "it is passed on");
+    let asked = model.asked().remove(0);
+    assert_eq!((asked.allowance, asked.max_tokens.map(i64::from)), (Some(allowance), Some(reply)));
+    let chars: usize = asked.messages.iter().map(|message| message.text.chars().count()).sum();
+    assert!((6_000..=8_000).contains(&chars), "{chars} characters for 2,000 tokens");
+    assert!(asked.messages[1].text.contains("left out)"), "it says that something is missing");
 }

@@ -100,6 +100,7 @@ struct Sum {
     epochs: u64,
     repeated_effects: u64,
     dead_letters: u64,
+    allowed: u64,
     outcomes: BTreeMap<String, u64>,
     broken: BTreeMap<&'static str, Vec<u64>>,
 }
@@ -112,6 +113,7 @@ impl Sum {
         self.epochs += report.tally.epochs;
         self.repeated_effects += report.tally.repeated_effects;
         self.dead_letters += report.tally.dead_letters;
+        self.allowed += report.tally.allowed;
         for (status, count) in report.tally.outcomes {
             *self.outcomes.entry(status).or_default() += count;
         }
@@ -158,7 +160,7 @@ fn seeds(
     let sum = sum.into_inner().unwrap_or_else(PoisonError::into_inner);
     println!(
         "{} seeds from {from} in {:.1} s: {} s of the swarm's time, {} records, {} decisions in {} epochs, {} effects \
-         performed again, {} dead letters, outcomes {:?}",
+         performed again, {} dead letters, {} steps within a budget, outcomes {:?}",
         done.into_inner(),
         began.elapsed().as_secs_f64(),
         sum.virtual_ms / 1_000,
@@ -167,6 +169,7 @@ fn seeds(
         sum.epochs,
         sum.repeated_effects,
         sum.dead_letters,
+        sum.allowed,
         sum.outcomes,
     );
     if sum.broken.is_empty() {

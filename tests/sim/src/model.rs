@@ -76,6 +76,15 @@ impl SimModel {
         Arc::new(Self { network, calls, life, dice })
     }
 
+    /// What a question takes. One that may take several calls takes some of them now and then, as if it had been asked
+    /// again; of how it went nothing else is told.
+    fn report(request: &ChatRequest, luck: u64) -> CallReport {
+        let tries = request
+            .allowance
+            .map_or(1, |allowance| allowance.calls.min(1 + i64::try_from(luck % 3).unwrap_or(0)));
+        CallReport { calls: tries, ..report() }
+    }
+
     fn begin(&self, request: &ChatRequest) -> (OpenCall, Mood, Duration, u64) {
         self.calls.change(self.life, 1);
         if request.purpose == Purpose::Work {
@@ -117,16 +126,16 @@ impl Model for SimModel {
             Mood::Hangs => std::future::pending().await,
             Mood::Fails(kind) => {
                 sleep(wait).await;
-                Err(failure(kind))
+                Err(failure(kind, Self::report(&request, luck)))
             }
             mood => {
                 let ready = tokio::time::Instant::now() + wait;
                 sleep_until(ready.min(request.deadline)).await;
                 if ready > request.deadline {
-                    return Err(failure(ModelErrorKind::Deadline));
+                    return Err(failure(ModelErrorKind::Deadline, Self::report(&request, luck)));
                 }
                 let text = if matches!(mood, Mood::Babbles) { babble(luck) } else { reply(&request, luck) };
-                Ok(ChatReply { text, report: report() })
+                Ok(ChatReply { text, report: Self::report(&request, luck) })
             }
         }
     }
@@ -137,7 +146,7 @@ impl Model for SimModel {
             Mood::Hangs => String::new(),
             Mood::Fails(kind) => {
                 sleep(wait).await;
-                return Err(failure(kind));
+                return Err(failure(kind, Self::report(&request, luck)));
             }
             Mood::Babbles => babble(luck),
             Mood::Answers => reply(&request, luck),
@@ -145,7 +154,10 @@ impl Model for SimModel {
         let hangs = text.is_empty();
         let pieces: Vec<String> = text.split_inclusive("},").map(str::to_owned).collect();
         let count = u32::try_from(pieces.len()).unwrap_or(1).max(1);
-        let events = pieces.into_iter().map(StreamEvent::Text).chain([StreamEvent::Done(report())]);
+        let events = pieces
+            .into_iter()
+            .map(StreamEvent::Text)
+            .chain([StreamEvent::Done(Self::report(&request, luck))]);
         let events: Vec<_> = if hangs { Vec::new() } else { events.collect() };
         let spoken = stream::iter(events).then(move |event| {
             let _held = &open; // the call is open while its stream is
@@ -233,6 +245,6 @@ fn report() -> CallReport {
     }
 }
 
-fn failure(kind: ModelErrorKind) -> ModelError {
-    ModelError { kind, message: "as the dice fell".into(), endpoint: "simulation".into(), report: report() }
+fn failure(kind: ModelErrorKind, report: CallReport) -> ModelError {
+    ModelError { kind, message: "as the dice fell".into(), endpoint: "simulation".into(), report }
 }

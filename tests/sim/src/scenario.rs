@@ -140,6 +140,21 @@ pub struct Wish {
     pub inputs: bool,
     /// Whether it is no valid intent.
     pub invalid: bool,
+    /// What it may take.
+    #[serde(default)]
+    pub bound: Bound,
+}
+
+/// What an intent may take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Bound {
+    /// Anything.
+    #[default]
+    None,
+    /// So many calls.
+    Calls(i64),
+    /// So many tokens.
+    Tokens(i64),
 }
 
 /// The topics that somebody reads, and the dead letters.
@@ -182,6 +197,7 @@ impl Scenario {
         let rough = dice.pick(&[0.0, 0.3, 1.0, 1.0, 3.0]);
         let weather = weather(&mut dice, rough);
         let mut events = wishes(&mut dice, calm_at);
+        bounds(&mut Dice::of(seed, "bounds"), &mut events);
         let troubles = dice.pick(&[0, 1, 2, 4, 8, 12]);
         for _ in 0..troubles {
             let at = dice.between(0, calm_at);
@@ -241,6 +257,7 @@ fn wishes(dice: &mut Dice, calm_at: i64) -> Vec<Event> {
             attempts: dice.pick(&[1, 2, 3]),
             inputs: dice.chance(0.3),
             invalid: dice.chance(0.05),
+            bound: Bound::None,
         };
         events.push(Event { at, what: What::Intent(wish) });
         let later = |dice: &mut Dice| dice.between(0, calm_at);
@@ -255,6 +272,28 @@ fn wishes(dice: &mut Dice, calm_at: i64) -> Vec<Event> {
         }
     }
     events
+}
+
+/// In a third of the runs intents may not take what they like.
+fn bounds(dice: &mut Dice, events: &mut [Event]) {
+    if !dice.chance(0.33) {
+        return;
+    }
+    for event in events {
+        if let What::Intent(wish) = &mut event.what {
+            wish.bound = dice.pick(&[
+                Bound::None,
+                Bound::Calls(3),
+                Bound::Calls(5),
+                Bound::Calls(8),
+                Bound::Calls(13),
+                Bound::Calls(40),
+                Bound::Tokens(40_000),
+                Bound::Tokens(70_000),
+                Bound::Tokens(200_000),
+            ]);
+        }
+    }
 }
 
 fn trouble(dice: &mut Dice, shape: &Shape) -> What {

@@ -1,5 +1,9 @@
 //! How many bytes the texts of a prompt may take, and how they share them.
 
+use crate::Agent;
+use starling_llm::{Message, estimated_tokens};
+use starling_protocol::Allowance;
+
 /// Bounds the user message of a prompt. It is counted in bytes, because the number of tokens depends on a
 /// tokenizer that only the endpoint knows; four bytes a token is a fair guess for English.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +25,34 @@ impl PromptBudget {
     pub(super) fn leading(self) -> usize {
         self.bytes / 4
     }
+}
+
+/// The conversation that `build` makes within `budget`, with shorter texts if it would not fit into what the step may
+/// take: each call that is allowed may have its share, of which the reply has its part.
+pub fn within(
+    allowance: Option<&Allowance>,
+    agent: &Agent,
+    budget: PromptBudget,
+    build: impl Fn(PromptBudget) -> Vec<Message>,
+) -> Vec<Message> {
+    const ROUNDS: usize = 4;
+    let mut messages = build(budget);
+    let Some((tokens, calls)) = allowance.and_then(|allowance| Some((allowance.tokens?, allowance.calls)))
+    else {
+        return messages;
+    };
+    let room = tokens / calls.max(1) - i64::from(agent.reply_tokens());
+    let mut bytes = budget.bytes.min(messages.iter().map(|message| message.text.len()).sum());
+    for _ in 0..ROUNDS {
+        let chars = messages.iter().map(|message| message.text.chars().count()).sum();
+        let excess = usize::try_from(estimated_tokens(chars) - room).unwrap_or(0);
+        if excess == 0 || bytes == 0 {
+            break;
+        }
+        bytes = bytes.saturating_sub(4 * (excess + 16));
+        messages = build(PromptBudget { bytes });
+    }
+    messages
 }
 
 /// The largest size to which each of `sizes` is cut so that together they fit in `total`: texts that are

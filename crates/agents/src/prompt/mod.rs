@@ -4,7 +4,7 @@ mod budget;
 mod compose;
 mod section;
 
-pub use budget::PromptBudget;
+pub use budget::{PromptBudget, within};
 pub use compose::{
     EarlierAttempt, JudgePrompt, PlanPrompt, SynthesisPrompt, TaskOutput, WorkPrompt, judge_messages,
     plan_messages, synthesis_messages, work_messages,

@@ -1,7 +1,7 @@
 //! What comes in from users: intents, rejections, cancellations. Which of them are new, and which intent is
 //! worked on next.
 
-use super::{Coordinator, CoordinatorSettings, counters::Stale};
+use super::{Coordinator, CoordinatorSettings, budget::Budget, counters::Stale};
 use starling_protocol::state::{CancelledEntity, IntentEntity, Phase};
 use starling_protocol::{DeadReason, Intent, IntentId, OutcomeStatus, RecordRef, Rejection, Timestamp};
 
@@ -20,6 +20,7 @@ struct EffectiveLimits {
     max_tasks: i32,
     max_attempts: i32,
     min_score: f64,
+    budget: Budget,
 }
 
 impl Coordinator {
@@ -39,7 +40,10 @@ impl Coordinator {
             _ if deadline <= self.now => {
                 Err((OutcomeStatus::Expired, "the deadline had passed before the work began".into()))
             }
-            (_, Ok(limits)) => Ok(limits),
+            (_, Ok(limits)) => match self.uncovered(&intent, &limits.budget, &at) {
+                Some(reason) => Err((OutcomeStatus::OverBudget, reason)),
+                None => Ok(limits),
+            },
         };
         let limits = match refusal {
             Ok(limits) => limits,
@@ -62,6 +66,9 @@ impl Coordinator {
             intent_ref: has_inputs.then_some(at),
             hop: header.hop,
             trace: trace.to_owned(),
+            max_calls: limits.budget.calls,
+            max_tokens: limits.budget.tokens,
+            max_cost_usd: limits.budget.cost_usd,
         });
         self.touch(&id, None);
     }
@@ -219,6 +226,35 @@ fn effective_limits(intent: &Intent, settings: &CoordinatorSettings) -> Result<E
             Some(score) if (0.0..=1.0).contains(&score) => score,
             Some(score) => return Err(format!("limits.min_score is {score}: expected is 0 to 1")),
         },
+        budget: effective_budget(intent, settings)?,
+    })
+}
+
+/// The budget of an intent. One of money needs the prices of all models that it may ask: without them, nobody could
+/// keep it.
+fn effective_budget(intent: &Intent, settings: &CoordinatorSettings) -> Result<Budget, String> {
+    let count = |name: &str, value: Option<i64>, default: Option<i64>| match value {
+        Some(value) if value < 1 => Err(format!("limits.{name} is {value}: expected is 1 or more")),
+        value => Ok(value.or(default)),
+    };
+    let limits = &intent.limits;
+    let cost_usd = match limits.max_cost_usd {
+        Some(cost) if !(cost.is_finite() && cost > 0.0) => {
+            return Err(format!("limits.max_cost_usd is {cost}: expected is a number of US dollars above 0"));
+        }
+        cost => cost.or(settings.max_cost_usd),
+    };
+    let unpriced = settings.costs.without_price(intent.strategy == SINGLE);
+    if cost_usd.is_some() && !unpriced.is_empty() {
+        let models = unpriced.join(", ");
+        return Err(format!(
+            "limits.max_cost_usd cannot be kept: model.prices has no price for {models}; set it, or bound calls or tokens"
+        ));
+    }
+    Ok(Budget {
+        calls: count("max_calls", limits.max_calls, settings.max_calls)?,
+        tokens: count("max_tokens", limits.max_tokens, settings.max_tokens)?,
+        cost_usd,
     })
 }
 

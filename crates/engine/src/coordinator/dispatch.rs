@@ -3,6 +3,7 @@
 
 use super::live::Live;
 use super::placement::Placement;
+use super::reserve::{Grant, grant};
 use super::store::Store;
 use super::{Coordinator, CoordinatorSettings, Destination, Effect, FleetView};
 use starling_protocol::state::TaskEntity;
@@ -19,8 +20,17 @@ impl Coordinator {
         self.window = window(&self.settings, &view);
     }
 
+    /// Sends what may be sent. Where a budget is used up, what is left out may make room for the answer.
     pub(super) fn dispatch(&mut self) {
-        if std::mem::take(&mut self.cold) {
+        let cold = std::mem::take(&mut self.cold);
+        self.dispatch_ready(cold);
+        while self.stop_over_budget(cold) {
+            self.dispatch_ready(false);
+        }
+    }
+
+    fn dispatch_ready(&mut self, cold: bool) {
+        if cold {
             for (id, live) in self.store.all_live() {
                 if live.has_ready() {
                     self.queue.wake(id);
@@ -45,6 +55,7 @@ impl Coordinator {
 
     fn send_task(&mut self, id: &IntentId, ordinal: i32) {
         let Some(live) = self.store.live(id) else { return };
+        let Some(grant) = grant(&self.settings, live, ordinal) else { return };
         let now = self.now;
         let deadline = live.intent.deadline.min(now.plus(self.settings.attempt_timeout));
         let grace = self.settings.attempt_grace;
@@ -57,6 +68,7 @@ impl Coordinator {
             task.partition = partition;
             task.not_before = Timestamp(0);
             task.attempt_deadline = deadline.plus(grace);
+            task.reserved = grant.reserved;
             if task.attempt == 1 {
                 task.started_at = now;
             }
@@ -64,7 +76,7 @@ impl Coordinator {
         let Some(live) = self.store.live(id) else { return };
         let Some(task) = live.task(ordinal) else { return };
         let envelope_id = EnvelopeId::of_step("task", &task.task_id, task.attempt, task.step);
-        let body = Body::Task(message(live, task));
+        let body = Body::Task(message(live, task, grant));
         let envelope = self.envelope(live, envelope_id, Tag::role(Role::Worker), deadline, body);
         let (trace, links) = (task.trace.clone(), links(live, task));
         let to = Destination::Worker { pool: None, partition };
@@ -89,10 +101,11 @@ fn window(settings: &CoordinatorSettings, fleet: &FleetView) -> usize {
 fn weight(store: &Store, settings: &CoordinatorSettings, now: Timestamp, id: &IntentId) -> Option<u32> {
     let live = store.live(id)?;
     let may = live.has_ready() && live.running() < settings.intent_window && live.intent.deadline > now;
+    let may = may && live.first_ready().is_some_and(|next| grant(settings, live, next).is_some());
     may.then(|| u32::try_from(live.intent.priority).unwrap_or(0) + 1)
 }
 
-fn message(live: &Live, task: &TaskEntity) -> Task {
+fn message(live: &Live, task: &TaskEntity, grant: Grant) -> Task {
     let next = if task.critic {
         Tag::role(Role::Critic).with_lane(task.task_id.as_str())
     } else {
@@ -113,6 +126,8 @@ fn message(live: &Live, task: &TaskEntity) -> Task {
         feedback: feedback(task),
         next_tag: next,
         min_score: live.intent.min_score,
+        allowance: grant.work,
+        critic_allowance: grant.critic,
     }
 }
 

@@ -84,6 +84,10 @@ pub(super) fn new_run(intent_id: &IntentId, hop: i32) -> RunEntity {
         offline: false,
         degraded: Vec::new(),
         unpriced_calls: 0,
+        plan_reserved: None,
+        written_off: None,
+        unsettled: Vec::new(),
+        over_budget: false,
     }
 }
 

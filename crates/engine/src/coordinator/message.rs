@@ -25,8 +25,9 @@ impl Coordinator {
         }
     }
 
-    /// Asks for the plan attempt that the run entity names.
+    /// Asks for the plan attempt that the run entity names, or ends the intent if its budget does not cover it.
     pub(super) fn request_plan(&mut self, id: &IntentId, trace: &str) {
+        let Some(allowance) = self.reserve_plan(id, trace) else { return };
         let Some(live) = self.store.live(id) else { return };
         let feedback = &live.run.plan_feedback;
         let body = Body::PlanRequest(PlanRequest {
@@ -36,6 +37,7 @@ impl Coordinator {
             max_tasks: live.intent.max_tasks,
             intent_ref: live.intent.intent_ref.clone(),
             feedback: (!feedback.is_empty()).then(|| feedback.clone()),
+            allowance,
         });
         let cause = [id.as_str(), &live.run.plan_attempt.to_string()];
         let envelope_id = EnvelopeId::derive("plan_request", &cause);

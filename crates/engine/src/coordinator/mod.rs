@@ -17,12 +17,16 @@
 //! | when may a task start, when is an intent done? | `progression.rs` |
 //! | whose task goes next, and to which worker? | `fair_queue.rs`, `dispatch.rs`, `placement.rs` |
 //! | what happens when time goes by? | `timers.rs` |
+//! | what does a call take, how many tries does a step get? | `estimate.rs`, `budget.rs` |
+//! | what is reserved, spent and left? | `reserve.rs` |
 //! | what stands in the outcome? | `outcome.rs` |
 
 mod admission;
 mod attempt;
+pub mod budget;
 mod counters;
 mod dispatch;
+mod estimate;
 mod event;
 mod fair_queue;
 mod live;
@@ -34,6 +38,7 @@ mod planning;
 mod progress;
 mod progression;
 mod refusal;
+mod reserve;
 mod results;
 mod settings;
 mod store;
@@ -41,6 +46,7 @@ mod timers;
 
 pub use attempt::{AttemptDecision, AttemptReport, AttemptRules, judge_attempt};
 pub use counters::Counters;
+pub use estimate::{AgentCost, CallCosts, Step, StepCost, TokenPrice};
 pub use event::{Changes, Destination, Effect, Event, FleetView, Load, Milestone, WorkerMember};
 pub use plan::{PlanFault, PlanLimits, validate};
 pub use settings::CoordinatorSettings;

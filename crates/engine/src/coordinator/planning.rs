@@ -33,7 +33,13 @@ impl Coordinator {
     pub(super) fn on_fragment(&mut self, id: &IntentId, fragment: PlanFragment, trace: &str) {
         let Some(live) = self.store.live(id) else { return };
         match place(&live.run, &fragment) {
-            FragmentPlace::Stale(stale) => return self.counters.stale(stale),
+            FragmentPlace::Stale(stale) => {
+                self.counters.stale(stale);
+                if let Some(end) = &fragment.end {
+                    self.plan_settled_late(id, &fragment, &end.report);
+                }
+                return;
+            }
             FragmentPlace::Gap => {
                 self.note_uncounted(id);
                 return self.plan_again(id, Some(&fragment.run), PlanLoss::Silent, trace);
@@ -53,7 +59,7 @@ impl Coordinator {
         if let Err(reasons) = self.add_tasks(id, &fragment.run, fragment.tasks, trace) {
             // The end of the run may be here and says what it cost.
             match &fragment.end {
-                Some(end) => self.add_report(id, &end.report),
+                Some(end) => self.settle_plan(id, end),
                 None => self.note_uncounted(id),
             }
             return self.plan_again(id, None, PlanLoss::Refused(reasons), trace);
@@ -66,6 +72,7 @@ impl Coordinator {
     /// Gives the run in force up, if there is one, and asks again, unless that was done too often.
     /// `culprit` is a run that never came to be in force.
     pub(super) fn plan_again(&mut self, id: &IntentId, culprit: Option<&RunId>, loss: PlanLoss, trace: &str) {
+        self.write_off_plan(id);
         self.abandon(id, culprit);
         let Some(live) = self.store.live(id) else { return };
         // Each attempt before this one was refused or fell silent.
@@ -127,6 +134,7 @@ impl Coordinator {
     fn supersede(&mut self, id: &IntentId, run: &RunId, trace: &str) -> bool {
         if self.store.live(id).is_some_and(|live| live.run.run.is_some()) {
             self.note_uncounted(id);
+            self.reserve_plan_anew(id);
         }
         self.abandon(id, None);
         let abandoned = self.store.live(id).map_or(0, |live| live.run.abandoned.len());
@@ -150,6 +158,7 @@ impl Coordinator {
     /// Gives the run in force, and `culprit`, up for good: their tasks are gone, what still comes of them
     /// is superseded.
     fn abandon(&mut self, id: &IntentId, culprit: Option<&RunId>) {
+        self.write_off_tasks(id);
         self.store.remove_tasks(id);
         self.store.edit_run(id, |run| {
             let in_force = run.run.take();
@@ -222,7 +231,7 @@ impl Coordinator {
     }
 
     fn end_plan(&mut self, id: &IntentId, end: &PlanEnd, trace: &str) {
-        self.add_report(id, &end.report);
+        self.settle_plan(id, end);
         if let Some(failure) = &end.failure {
             let reason = format!("{}: {}", failure.code, failure.message);
             return if failure.retryable {
@@ -308,6 +317,7 @@ pub(super) fn new_task(id: &IntentId, trace: &str) -> TaskEntity {
         failure: None,
         latency_ms: 0,
         trace: trace.to_owned(),
+        reserved: None,
     }
 }
 

@@ -4,7 +4,7 @@
 use super::planning::new_task;
 use super::{Coordinator, live::Live};
 use starling_protocol::state::{Phase, TaskEntity};
-use starling_protocol::{Failure, IntentId, OutcomeStatus, TaskId, TaskKind, TaskState};
+use starling_protocol::{Failure, IntentId, TaskId, TaskKind, TaskState};
 
 impl Coordinator {
     /// Lets a task that waits for nothing any more run, or skips it if nothing that it builds on succeeded.
@@ -37,7 +37,7 @@ impl Coordinator {
         }
         if live.succeeded() == 0 {
             let reason = format!("no task succeeded: {}", first_failures(live));
-            return self.end(id, OutcomeStatus::Failed, String::new(), reason, trace);
+            return self.end_without_answer(id, reason, trace);
         }
         let Some(run) = live.run.run.clone() else { return };
         let ordinal = live.tasks().last().map_or(0, |task| task.ordinal.saturating_add(1));

@@ -2,7 +2,9 @@
 //! run in force counts; what follows from it is decided in `attempt.rs`.
 
 use super::attempt::readable_score;
+use super::budget::Said;
 use super::live::{Live, has_ended};
+use super::reserve::{over_budget_reason, said_in, said_of};
 use super::{
     AttemptDecision, AttemptReport, AttemptRules, Coordinator, Milestone, counters::Stale, judge_attempt,
     progression::first_failures,
@@ -29,8 +31,14 @@ impl Coordinator {
             attempt: result.attempt,
             step: result.step,
         };
-        let Some(ordinal) = self.current(id, &name) else { return };
-        self.add_report(id, &result.report);
+        let Some(ordinal) = self.current(id, &name) else {
+            return self.settled_late(id, &result.task_id, result.attempt, &[&result.report]);
+        };
+        self.settle(id, ordinal, &[&result.report], said_of(result.failure.as_ref()));
+        if result.failure.is_none() {
+            // Its critic could not work, and does not say what it took.
+            self.write_off_critic(id, ordinal, result.critic_allowance);
+        }
         match result.failure {
             Some(failure) => {
                 self.attempt_ended(id, ordinal, &AttemptReport::Failed(failure), None, None, trace);
@@ -49,15 +57,15 @@ impl Coordinator {
             attempt: verdict.attempt,
             step: verdict.step,
         };
-        let Some(ordinal) = self.current(id, &name) else { return };
+        let reports = [&verdict.work, &verdict.report];
+        let Some(ordinal) = self.current(id, &name) else {
+            return self.settled_late(id, &verdict.task_id, verdict.attempt, &reports);
+        };
         if self.store.live(id).and_then(|live| live.task(ordinal)).is_some_and(|task| !task.critic) {
             // Nobody was asked: the result itself is on its way.
             return self.counters.stale(Stale::Late);
         }
-        self.store.edit_run(id, |run| {
-            super::add_report(run, &verdict.work);
-            super::add_report(run, &verdict.report);
-        });
+        self.settle(id, ordinal, &reports, said_in(&verdict.judgement));
         let report = AttemptReport::Judged(verdict.judgement);
         self.attempt_ended(id, ordinal, &report, Some(verdict.result), None, trace);
     }
@@ -67,8 +75,10 @@ impl Coordinator {
     pub(super) fn on_task_turn(&mut self, id: &IntentId, turn: &TaskTurn, trace: &str) {
         let name =
             StepName { run: &turn.run, task_id: &turn.task_id, attempt: turn.attempt, step: turn.step };
-        let Some(ordinal) = self.current(id, &name) else { return };
-        self.add_report(id, &turn.report);
+        let Some(ordinal) = self.current(id, &name) else {
+            return self.settled_late(id, &turn.task_id, turn.attempt, &[&turn.report]);
+        };
+        self.settle(id, ordinal, &[&turn.report], Said::All);
         let failure = Failure {
             code: "tools_unavailable".into(),
             message: "the agent asked for tools, and this installation runs none".into(),
@@ -101,6 +111,7 @@ impl Coordinator {
         self.edit_task(id, ordinal, |task| {
             note_report(task, report, result.as_ref());
             apply(task, &decision, result, now, trace);
+            task.reserved = None;
         });
         if let Some(note) = note {
             self.add_note(id, note);
@@ -114,7 +125,7 @@ impl Coordinator {
             AttemptDecision::Fail if answers => {
                 let Some(live) = self.store.live(id) else { return };
                 let reason = format!("no answer could be made: {}", first_failures(live));
-                self.end(id, OutcomeStatus::Failed, String::new(), reason, trace);
+                self.end_without_answer(id, reason, trace);
             }
             _ => self.task_ended(id, ordinal, trace),
         }
@@ -123,7 +134,10 @@ impl Coordinator {
     fn answered(&mut self, id: &IntentId, answer: String, trace: &str) {
         let Some(live) = self.store.live(id) else { return };
         let counts = live.counts();
-        if counts.failed == 0 {
+        if live.run.over_budget {
+            let reason = over_budget_reason(live);
+            self.end(id, OutcomeStatus::OverBudget, answer, reason, trace);
+        } else if counts.failed == 0 {
             self.end(id, OutcomeStatus::Succeeded, answer, String::new(), trace);
         } else {
             let first = first_failures(live);

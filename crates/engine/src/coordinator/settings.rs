@@ -1,5 +1,6 @@
 //! What an operator can set about the coordinator.
 
+use super::estimate::CallCosts;
 use std::{collections::BTreeSet, time::Duration};
 
 /// Every limit and choice of the coordinator. All coordinators of an installation must agree on them.
@@ -83,6 +84,18 @@ pub struct CoordinatorSettings {
     pub synthesizer_agent: String,
     /// The agents that workers know.
     pub known_agents: BTreeSet<String>,
+
+    /// Most model calls of an intent that names no limit of its own; `None` bounds nothing.
+    pub max_calls: Option<i64>,
+    /// Most tokens of an intent that names no limit of its own; `None` bounds nothing.
+    pub max_tokens: Option<i64>,
+    /// Most US dollars for an intent that names no limit of its own; `None` bounds nothing.
+    pub max_cost_usd: Option<f64>,
+    /// What model calls take at most.
+    pub costs: CallCosts,
+    /// Steps of one intent that were given up before they said what they took, and that are remembered until they do.
+    /// What does not find a place counts as spent in full, for good.
+    pub max_unsettled: usize,
 }
 
 impl Default for CoordinatorSettings {
@@ -125,6 +138,11 @@ impl Default for CoordinatorSettings {
             worker_agent: "worker".into(),
             synthesizer_agent: "synthesizer".into(),
             known_agents: ["worker", "synthesizer"].map(String::from).into(),
+            max_calls: None,
+            max_tokens: None,
+            max_cost_usd: None,
+            costs: CallCosts::default(),
+            max_unsettled: 64,
         }
     }
 }

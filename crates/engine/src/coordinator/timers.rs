@@ -33,6 +33,7 @@ impl Coordinator {
         let Some(ordinal) = live.ordinal(task_id) else { return };
         match live.task(ordinal).map(|task| task.state) {
             Some(TaskState::Running) => {
+                self.write_off_task(id, ordinal);
                 let failure = Failure {
                     code: "attempt_timeout".into(),
                     message: "no worker answered in time".into(),

@@ -41,6 +41,7 @@ fn task(attempt: i32, best: Option<f64>) -> TaskEntity {
         failure: None,
         latency_ms: 0,
         trace: String::new(),
+        reserved: None,
     }
 }
 

@@ -1,10 +1,10 @@
 //! Envelopes as the other services would send them.
 
-use starling_engine::coordinator::{Coordinator, CoordinatorSettings, Effect, Event};
+use starling_engine::coordinator::{Coordinator, CoordinatorSettings, Effect, Event, TokenPrice};
 use starling_protocol::{
-    Body, CallReport, Cancel, Envelope, EnvelopeId, Failure, Intent, IntentId, Judgement, Outcome, PlanEnd,
-    PlanFragment, RecordRef, Role, RunId, Scored, Tag, Task, TaskResult, TaskSpec, Timestamp, Unavailable,
-    Unparseable, Usage, Verdict,
+    Body, CallReport, Cancel, Envelope, EnvelopeId, Failure, Intent, IntentId, Judgement, Limits, Outcome,
+    PlanEnd, PlanFragment, RecordRef, Role, RunId, Scored, Tag, Task, TaskResult, TaskSpec, Timestamp,
+    Unavailable, Unparseable, Usage, Verdict,
 };
 use std::sync::Arc;
 
@@ -12,6 +12,20 @@ pub(crate) const START: Timestamp = Timestamp(1_000_000);
 
 pub(crate) fn settings() -> CoordinatorSettings {
     CoordinatorSettings { coordinator_partitions: 1, ..CoordinatorSettings::default() }
+}
+
+/// With prices at which no report of [`report`] costs more than was reserved for it.
+pub(crate) fn priced() -> CoordinatorSettings {
+    let mut settings = settings();
+    let price = Some(TokenPrice { input: 0.0, output: 1_000.0 });
+    let costs = &mut settings.costs;
+    for agent in [&mut costs.planner, &mut costs.critic, &mut costs.synthesizer]
+        .into_iter()
+        .chain(costs.workers.values_mut())
+    {
+        agent.price = price;
+    }
+    settings
 }
 
 pub(crate) fn coordinator(settings: CoordinatorSettings) -> Coordinator {
@@ -55,6 +69,14 @@ pub(crate) fn intent(name: &str, strategy: &str, priority: i32) -> Envelope {
     let body =
         Intent { goal: format!("goal of {name}"), strategy: strategy.into(), priority, ..Intent::default() };
     envelope(&id(name), 0, Body::Intent(body))
+}
+
+pub(crate) fn intent_within(name: &str, strategy: &str, limits: Limits) -> Envelope {
+    let mut envelope = intent(name, strategy, 5);
+    if let Body::Intent(intent) = &mut envelope.body {
+        intent.limits = limits;
+    }
+    envelope
 }
 
 pub(crate) fn cancel(name: &str) -> Envelope {
@@ -145,6 +167,7 @@ pub(crate) fn result(task: &Envelope, failure: Option<Failure>) -> Envelope {
         failure,
         report: report(1),
         worker: "w1".into(),
+        critic_allowance: job.critic_allowance,
     };
     envelope(&task.intent_id, task.hop + 1, Body::TaskResult(body))
 }

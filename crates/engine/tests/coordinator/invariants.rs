@@ -1,10 +1,11 @@
 //! What must hold whatever happens. The numbers are used by the documentation too.
 
 use crate::builders::job;
+use starling_engine::coordinator::budget::{Budget, plus, spent};
 use starling_engine::coordinator::{Coordinator, CoordinatorSettings, Destination, Effect};
-use starling_protocol::state::Entity;
+use starling_protocol::state::{Amount, Entity};
 use starling_protocol::{
-    Body, Envelope, EnvelopeId, IntentId, Outcome, OutcomeStatus, TaskId, TaskKind, TaskState,
+    Body, Envelope, EnvelopeId, IntentId, Limits, Outcome, OutcomeStatus, TaskId, TaskKind, TaskState,
 };
 use std::collections::{HashMap, HashSet};
 
@@ -17,7 +18,12 @@ pub(crate) struct Decided {
 }
 
 impl Decided {
-    pub(crate) fn note(&mut self, effects: &[Effect], settings: &CoordinatorSettings) {
+    pub(crate) fn note(
+        &mut self,
+        effects: &[Effect],
+        settings: &CoordinatorSettings,
+        limits: impl Fn(&IntentId) -> Limits,
+    ) {
         for effect in effects {
             let Effect::Send { to, envelope, .. } = effect else { continue };
             match (&envelope.body, to) {
@@ -27,6 +33,7 @@ impl Decided {
                 }
                 (Body::Outcome(outcome), Destination::Outcomes) => {
                     i8_the_report_adds_up(outcome);
+                    i49_reports_are_within_the_budget(outcome, &limits(&envelope.intent_id));
                     self.i1_at_most_one_outcome(&envelope.intent_id, outcome);
                 }
                 (Body::PlanRequest(_), Destination::Planner) | (Body::Cancel(_), Destination::Control) => {}
@@ -126,22 +133,32 @@ fn i8_the_report_adds_up(outcome: &Outcome) {
     match outcome.status {
         OutcomeStatus::Succeeded => assert_eq!(counts.failed, 0, "I8"),
         OutcomeStatus::Partial => assert!(counts.failed > 0 && counts.succeeded > 0, "I8: {counts:?}"),
+        OutcomeStatus::OverBudget if !outcome.answer.is_empty() => {
+            assert!(counts.succeeded > 0 && !outcome.reason.is_empty(), "I8: {outcome:?}");
+        }
         _ => assert!(outcome.answer.is_empty() && !outcome.reason.is_empty(), "I8: {outcome:?}"),
     }
 }
 
 /// I9: after a step nothing waits without a reason: while the partition's window has room, an intent with
-/// ready tasks has filled its own window or passed its deadline.
+/// ready tasks has filled its own window, passed its deadline, or waits for what is reserved of its budget.
 pub(crate) fn i9_nothing_idles(coordinator: &Coordinator, settings: &CoordinatorSettings, window: usize) {
     let load = coordinator.load();
     if load.ready == 0 || load.outstanding >= window {
         return;
     }
     let (mut running, mut ready, mut expired) = (HashMap::new(), HashSet::new(), HashSet::new());
+    let (mut bounded, mut planning) = (HashSet::new(), HashSet::new());
     for entity in coordinator.entities() {
         match entity {
             Entity::Intent(intent) if intent.deadline <= coordinator.now() => {
                 expired.insert(intent.intent_id);
+            }
+            Entity::Intent(intent) if Budget::of(&intent).is_some() => {
+                bounded.insert(intent.intent_id);
+            }
+            Entity::Run(run) if run.plan_reserved.is_some() => {
+                planning.insert(run.intent_id);
             }
             Entity::Task(task) if task.state == TaskState::Running => {
                 *running.entry(task.intent_id).or_insert(0) += 1;
@@ -154,8 +171,61 @@ pub(crate) fn i9_nothing_idles(coordinator: &Coordinator, settings: &Coordinator
     }
     for intent in ready.difference(&expired) {
         let running = running.get(intent).copied().unwrap_or(0);
+        // What is open of a budget may come back; if nothing is, it ends.
+        if bounded.contains(intent) && (running > 0 || planning.contains(intent)) {
+            continue;
+        }
         assert!(running >= settings.intent_window, "I9: {intent} idles with {running} running: {load:?}");
     }
+}
+
+/// I49: what was reported, what counts as spent and what is reserved never exceed the budget together. Only a run of the
+/// planner that took another one's place, because that one had died, may have made its calls beyond it.
+pub(crate) fn i49_budgets_are_kept(coordinator: &Coordinator) {
+    let (mut budgets, mut taken, mut repeated) = (HashMap::new(), HashMap::new(), HashSet::new());
+    for entity in coordinator.entities() {
+        match entity {
+            Entity::Intent(intent) => {
+                if let Some(budget) = Budget::of(&intent) {
+                    budgets.insert(intent.intent_id, budget);
+                }
+            }
+            Entity::Run(run) => {
+                if !run.abandoned.is_empty() {
+                    repeated.insert(run.intent_id.clone());
+                }
+                let all = plus(spent(&run), run.plan_reserved.unwrap_or_default());
+                taken.insert(run.intent_id, all);
+            }
+            Entity::Task(task) => {
+                let reserved = task.reserved.unwrap_or_default();
+                let running = task.state == TaskState::Running && budgets.contains_key(&task.intent_id);
+                assert_eq!(task.reserved.is_some(), running, "I49: {task:?}");
+                if let Some(taken) = taken.get_mut(&task.intent_id) {
+                    *taken = plus(*taken, reserved);
+                }
+            }
+            Entity::Ended(_) | Entity::Cancelled(_) => {}
+        }
+    }
+    for (intent, budget) in budgets.iter().filter(|(intent, _)| !repeated.contains(*intent)) {
+        let all = taken.get(intent).copied().unwrap_or_default();
+        assert!(
+            budget.fits(all) > 0 || all == Amount::default(),
+            "I49: {intent} has taken {all:?} of {budget}"
+        );
+    }
+}
+
+fn i49_reports_are_within_the_budget(outcome: &Outcome, limits: &Limits) {
+    if outcome.degraded.iter().any(|note| note == "uncounted_plan_calls") {
+        return; // a run of the planner was repeated
+    }
+    let tokens = outcome.usage.prompt_tokens + outcome.usage.completion_tokens;
+    let within = limits.max_calls.is_none_or(|most| outcome.calls <= most)
+        && limits.max_tokens.is_none_or(|most| tokens <= most)
+        && limits.max_cost_usd.is_none_or(|most| outcome.cost_usd <= most + 1e-9);
+    assert!(within, "I49: {outcome:?} of {limits:?}");
 }
 
 /// Whether the task makes the answer.

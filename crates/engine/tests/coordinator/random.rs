@@ -1,11 +1,11 @@
 //! Random plans, replies, orders, duplicates, crashes and take-overs: the invariants hold.
 
-use crate::builders::{id, settings, spec};
+use crate::builders::{id, priced, spec};
 use crate::world::{PlanScript, Reply, Script, World};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use starling_engine::coordinator::CoordinatorSettings;
-use starling_protocol::TaskSpec;
+use starling_protocol::{Limits, TaskSpec};
 use std::collections::HashMap;
 
 fn reply() -> impl Strategy<Value = Reply> {
@@ -52,18 +52,29 @@ fn tasks() -> impl Strategy<Value = Vec<TaskSpec>> {
     })
 }
 
+/// Of three intents one has a budget.
+fn limits() -> impl Strategy<Value = Limits> {
+    let calls = (1..60_i64).prop_map(|most| Limits { max_calls: Some(most), ..Limits::default() });
+    let tokens = (1..120_i64).prop_map(|most| Limits { max_tokens: Some(most * 1_000), ..Limits::default() });
+    let money =
+        (1..120_i32).prop_map(|most| Limits { max_cost_usd: Some(f64::from(most)), ..Limits::default() });
+    prop_oneof![6 => Just(Limits::default()), 1 => calls, 1 => tokens, 1 => money]
+}
+
 fn script() -> impl Strategy<Value = Script> {
     (
         prop::bool::weighted(0.2),
         0..10,
+        limits(),
         tasks(),
         vec(plan_script(), 1..4),
         vec(vec(reply(), 1..4), 1..9),
         vec(prop_oneof![4 => Just(Reply::Score(1.0)), 1 => reply()], 1..3),
     )
-        .prop_map(|(single, priority, tasks, plans, replies, synthesis)| Script {
+        .prop_map(|(single, priority, limits, tasks, plans, replies, synthesis)| Script {
             single,
             priority,
+            limits,
             tasks,
             plans,
             replies,
@@ -84,7 +95,7 @@ proptest! {
             min_window,
             intent_window,
             max_live,
-            ..settings()
+            ..priced()
         };
         let scripts: HashMap<_, _> =
             scripts.into_iter().enumerate().map(|(at, script)| (id(&format!("i{at}")), script)).collect();
@@ -105,7 +116,7 @@ fn random_worlds_end_in_every_way() {
     for _ in 0..150 {
         let script = script().new_tree(&mut runner).unwrap().current();
         let happenings = vec((any::<u8>(), any::<u16>()), 100).new_tree(&mut runner).unwrap().current();
-        let mut world = World::new(settings(), HashMap::from([(id("i"), script)]));
+        let mut world = World::new(priced(), HashMap::from([(id("i"), script)]));
         for (what, which) in happenings {
             world.happen(what, usize::from(which));
         }
@@ -114,7 +125,7 @@ fn random_worlds_end_in_every_way() {
             *ways.entry(status.name()).or_default() += 1;
         }
     }
-    for way in ["succeeded", "partial", "failed", "cancelled"] {
+    for way in ["succeeded", "partial", "failed", "cancelled", "over_budget"] {
         assert!(ways.get(way).is_some_and(|&n| n >= 3), "{ways:?}");
     }
 }

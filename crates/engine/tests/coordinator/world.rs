@@ -4,13 +4,13 @@
 use crate::builders::*;
 use crate::invariants::{
     Decided, i4_windows_are_kept, i5_replay_is_life, i7_successor_decides_the_same, i9_nothing_idles,
-    is_synthesis,
+    i49_budgets_are_kept, is_synthesis,
 };
 use starling_engine::coordinator::{
     Changes, Coordinator, CoordinatorSettings, Destination, Effect, Event, FleetView, WorkerMember,
 };
 use starling_protocol::state::Entity;
-use starling_protocol::{Body, Envelope, IntentId, PlanEnd, TaskSpec, Timestamp};
+use starling_protocol::{Body, Envelope, IntentId, Limits, PlanEnd, TaskSpec, Timestamp};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
@@ -45,6 +45,7 @@ pub(crate) enum Reply {
 pub(crate) struct Script {
     pub(crate) single: bool,
     pub(crate) priority: i32,
+    pub(crate) limits: Limits,
     pub(crate) tasks: Vec<TaskSpec>,
     pub(crate) plans: Vec<PlanScript>,
     pub(crate) replies: Vec<Vec<Reply>>,
@@ -83,7 +84,13 @@ impl World {
         let strategy = |script: &Script| if script.single { "single" } else { "llm" };
         let pending = names
             .iter()
-            .map(|(id, script)| VecDeque::from([intent(id.as_str(), strategy(script), script.priority)]))
+            .map(|(id, script)| {
+                let mut envelope = intent(id.as_str(), strategy(script), script.priority);
+                if let Body::Intent(intent) = &mut envelope.body {
+                    intent.limits = script.limits.clone();
+                }
+                VecDeque::from([envelope])
+            })
             .collect();
         Self {
             coordinator: Coordinator::new(Arc::clone(&settings), 0, 8),
@@ -188,6 +195,7 @@ impl World {
         let effects = self.coordinator.step(self.now, event.clone());
         self.effects.extend(effects);
         i9_nothing_idles(&self.coordinator, &self.settings, self.settings.min_window);
+        i49_budgets_are_kept(&self.coordinator);
         if matches!(event, Event::Received { .. }) {
             self.undecided.push(event);
         }
@@ -200,7 +208,9 @@ impl World {
         self.decided_at = self.coordinator.now();
         self.undecided.clear();
         let effects = std::mem::take(&mut self.effects);
-        self.decided.note(&effects, &self.settings);
+        let limits =
+            |id: &IntentId| self.scripts.get(id).map(|script| script.limits.clone()).unwrap_or_default();
+        self.decided.note(&effects, &self.settings, limits);
         self.perform(&effects);
         self.last_effects = effects;
     }

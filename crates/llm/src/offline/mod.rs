@@ -18,8 +18,8 @@ mod work;
 
 use crate::prompt::Prompt;
 use crate::{
-    ChatReply, ChatRequest, Model, ModelError, ModelErrorKind, ModelInfo, Purpose, Speaker, StreamEvent,
-    TextStream, estimated_tokens,
+    ChatReply, ChatRequest, Model, ModelError, ModelErrorKind, ModelInfo, Price, Purpose, Speaker,
+    StreamEvent, TextStream, estimated_tokens,
 };
 use async_trait::async_trait;
 use futures::{StreamExt, stream};
@@ -69,6 +69,16 @@ impl OfflineModel {
 
     async fn answer(&self, request: &ChatRequest) -> Result<ChatReply, ModelError> {
         let started = Instant::now();
+        if let Some(allowance) = &request.allowance {
+            let next =
+                (report(request, 0, started).usage.prompt_tokens, request.max_tokens.map_or(0, i64::from));
+            let free = Some(Price::default());
+            let fits = crate::allowance::check(allowance, &CallReport::default(), next, free);
+            fits.map_err(|shortfall| {
+                let none = CallReport { calls: 0, usage: Usage::default(), ..report(request, 0, started) };
+                failure(ModelErrorKind::OverAllowance, &shortfall.to_string(), none)
+            })?;
+        }
         let ready = started.checked_add(self.options.latency).unwrap_or(request.deadline);
         if !self.options.latency.is_zero() {
             sleep_until(ready.min(request.deadline)).await;

@@ -8,6 +8,7 @@ use super::hints;
 use super::options::Price;
 use super::reply::{self, Spoiled, Wanted};
 use super::retry::wait_before_next;
+use crate::allowance::{self, Shortfall};
 use crate::{Answer, Ask, ChatReply, ChatRequest, Format, Hints, Leave, ModelError, ModelErrorKind, NotSent};
 use reqwest::Response;
 use reqwest::header::{CONTENT_TYPE, HeaderValue};
@@ -163,6 +164,9 @@ impl Call {
 
     /// Waits until an attempt may begin.
     pub(super) async fn admit(&self) -> Result<Admitted, ModelError> {
+        if let Some(beyond) = self.beyond_allowance(None) {
+            return Err(self.error(beyond));
+        }
         let Some(limiter) = &self.endpoint.limiter else { return Ok(Admitted(None)) };
         let reply = self.request.max_tokens.map_or(0, i64::from);
         let ask = Ask {
@@ -192,6 +196,28 @@ impl Call {
     /// Whether somebody else answers if this endpoint does not, so that it need not be waited for.
     fn has_stand_in(&self) -> bool {
         self.endpoint.options.stand_ins.contains(self.request.purpose)
+    }
+
+    /// Why another attempt is more than the question may take, if it is. After a `fault` that nothing would be tried again
+    /// for, that is what is to be told, not this.
+    fn beyond_allowance(&self, fault: Option<&Fault>) -> Option<Fault> {
+        let allowance = self.request.allowance.as_ref()?;
+        let again = |fault: &Fault| fault.retry || fault.stale || fault.amend.is_some() && !self.amended;
+        if fault.is_some_and(|fault| !again(fault)) {
+            return None;
+        }
+        let reply = self.request.max_tokens.map_or(0, i64::from);
+        let next = (self.estimate(0).prompt_tokens, reply);
+        let shortfall = allowance::check(allowance, &self.report(), next, self.price()).err()?;
+        let kind = match shortfall {
+            Shortfall::Used(_) => ModelErrorKind::OverAllowance,
+            Shortfall::Unpriced(_) => ModelErrorKind::Unpriced,
+        };
+        if let Some(fault) = fault {
+            self.count_failure(fault.kind);
+        }
+        let after = fault.map(|fault| format!("{}; ", fault.message)).unwrap_or_default();
+        Some(Fault::new(kind, format!("{after}{shortfall}")))
     }
 
     /// Sends the question once; a reply that is not 2xx is a fault.
@@ -233,6 +259,9 @@ impl Call {
 
     /// After a failed attempt: returns once the next one may begin, or gives up with the error.
     pub(super) async fn recover(&mut self, fault: Fault, excused: bool) -> Result<(), ModelError> {
+        if let Some(beyond) = self.beyond_allowance(Some(&fault)) {
+            return Err(self.error(beyond));
+        }
         if let Some(refusal) = &fault.refusal
             && let Some(simpler) = self.dialect.simpler(
                 refusal,
@@ -339,23 +368,28 @@ impl Call {
         self.endpoint.failures.count(&self.ledger.asked, kind);
     }
 
-    pub(super) fn report(&self) -> CallReport {
+    fn price(&self) -> Option<Price> {
         let prices = &self.endpoint.options.prices;
+        prices.get(&self.ledger.asked).or_else(|| prices.get(self.ledger.replied.as_ref()?)).copied()
+    }
+
+    pub(super) fn report(&self) -> CallReport {
         let ledger = &self.ledger;
-        let price = prices.get(&ledger.asked).or_else(|| prices.get(ledger.replied.as_ref()?));
+        let price = self.price();
         CallReport {
             model: ledger.replied.as_ref().unwrap_or(&ledger.asked).clone(),
             offline: false,
             calls: ledger.calls,
             usage: ledger.usage,
-            cost_usd: price.map_or(0.0, |price| cost(ledger.usage, *price)),
+            cost_usd: price.map_or(0.0, |price| cost(ledger.usage, price)),
             latency_ms: i64::try_from(ledger.started.elapsed().as_millis()).unwrap_or(i64::MAX),
             unpriced_calls: if price.is_some() { 0 } else { ledger.calls },
         }
     }
 
     pub(super) fn error(&self, fault: Fault) -> ModelError {
-        if self.ledger.calls > 0 {
+        let attempted = !matches!(fault.kind, ModelErrorKind::OverAllowance | ModelErrorKind::Unpriced);
+        if self.ledger.calls > 0 && attempted {
             self.count_failure(fault.kind);
         }
         let mut message = fault.message;

@@ -37,6 +37,7 @@ pub(crate) fn request(purpose: Purpose) -> ChatRequest {
         temperature: Some(0.2),
         deadline: Instant::now() + Duration::from_secs(20),
         traceparent: Some("00-0123456789abcdef0123456789abcdef-0123456789abcdef-01".to_owned()),
+        allowance: None,
     }
 }
 

@@ -28,6 +28,12 @@ pub struct Limits {
     pub max_attempts: Option<i32>,
     /// Score from 0 to 1 below which a result is tried again.
     pub min_score: Option<f64>,
+    /// Most model calls, retries included.
+    pub max_calls: Option<i64>,
+    /// Most tokens, sent and received.
+    pub max_tokens: Option<i64>,
+    /// Most that the model calls may cost, in US dollars.
+    pub max_cost_usd: Option<f64>,
 }
 
 /// A named text that comes with an intent.

@@ -12,6 +12,6 @@ pub use outcome::{
     Latency, Outcome, OutcomeStatus, Progress, TaskCounts, TaskProgress, TaskReport, TaskState,
 };
 pub use plan::{PlanEnd, PlanFragment, PlanRequest, TaskSpec};
-pub use task::{CallReport, Dependency, Failure, Feedback, Task, TaskKind, TaskResult, Usage};
+pub use task::{Allowance, CallReport, Dependency, Failure, Feedback, Task, TaskKind, TaskResult, Usage};
 pub use tool::{TaskTurn, ToolCall, ToolOutput, ToolReply, ToolRequest};
 pub use verdict::{Judgement, Scored, Unavailable, Unparseable, Verdict};

@@ -1,6 +1,6 @@
 //! Asking for a plan, and its parts as they come.
 
-use super::task::{CallReport, Failure};
+use super::task::{Allowance, CallReport, Failure};
 use crate::{RecordRef, RunId};
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +19,8 @@ pub struct PlanRequest {
     pub intent_ref: Option<RecordRef>,
     /// Why the plan before was refused.
     pub feedback: Option<String>,
+    /// What the planner's model calls may take; absent where that is not bounded.
+    pub allowance: Option<Allowance>,
 }
 
 /// A part of a plan, in order.

@@ -43,6 +43,21 @@ pub struct Task {
     pub next_tag: Tag,
     /// Score below which the coordinator will try again; the critic is told.
     pub min_score: f64,
+    /// What the worker's model calls may take; absent where that is not bounded.
+    pub allowance: Option<Allowance>,
+    /// The same for the critic, to whom it is passed on.
+    pub critic_allowance: Option<Allowance>,
+}
+
+/// What the model calls of one step may take together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Allowance {
+    /// Calls, retries included.
+    pub calls: i64,
+    /// Tokens, sent and received; absent where they are not bounded.
+    pub tokens: Option<i64>,
+    /// Cost in US dollars; absent where it is not bounded.
+    pub cost_usd: Option<f64>,
 }
 
 /// A task that another builds on.
@@ -100,6 +115,8 @@ pub struct TaskResult {
     pub report: CallReport,
     /// Which process did it.
     pub worker: String,
+    /// Echo of the task, for the critic.
+    pub critic_allowance: Option<Allowance>,
 }
 
 /// A failure that is data: somebody else decides what follows from it.

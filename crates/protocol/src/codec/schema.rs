@@ -22,6 +22,8 @@ macro_rules! embedded {
 
 /// Every file of `schemas/`, by the name of what it defines.
 pub(super) static FILES: &[(&str, &str)] = embedded![
+    Allowance,
+    Amount,
     BestAttempt,
     CallReport,
     Cancel,
@@ -74,6 +76,7 @@ pub(super) static FILES: &[(&str, &str)] = embedded![
     ToolRequest,
     Unavailable,
     Unparseable,
+    Unsettled,
     Usage,
     Verdict,
 ];

@@ -24,6 +24,9 @@ pub(super) struct Draft {
     pub(super) max_tasks: Option<i64>,
     pub(super) max_attempts: Option<i64>,
     pub(super) min_score: Option<f64>,
+    pub(super) max_calls: Option<i64>,
+    pub(super) max_tokens: Option<i64>,
+    pub(super) max_cost_usd: Option<f64>,
     pub(super) inputs: Vec<Input>,
     pub(super) items: Vec<String>,
 }
@@ -51,6 +54,9 @@ pub(super) fn finish(
                 max_tasks: draft.max_tasks.map(int),
                 max_attempts: draft.max_attempts.map(int),
                 min_score: draft.min_score,
+                max_calls: draft.max_calls,
+                max_tokens: draft.max_tokens,
+                max_cost_usd: draft.max_cost_usd,
             },
             inputs: draft.inputs,
             items: draft.items,
@@ -71,6 +77,14 @@ fn check(draft: &Draft, limits: &IntentLimits, faults: &mut Faults) {
     check_range("limits.max_attempts", draft.max_attempts, 1, 10, faults);
     if let Some(score) = draft.min_score.filter(|score| !(0.0..=1.0).contains(score)) {
         faults.add("limits.min_score", format!("expected a number from 0 to 1, found {score}"));
+    }
+    for (path, value) in [("limits.max_calls", draft.max_calls), ("limits.max_tokens", draft.max_tokens)] {
+        if let Some(value) = value.filter(|value| *value < 1) {
+            faults.add(path, format!("expected an integer of at least 1, found {value}"));
+        }
+    }
+    if let Some(cost) = draft.max_cost_usd.filter(|cost| !(cost.is_finite() && *cost > 0.0)) {
+        faults.add("limits.max_cost_usd", format!("expected a number of US dollars above 0, found {cost}"));
     }
     check_inputs(&draft.inputs, limits.max_inputs, faults);
     check_count("items", draft.items.len(), limits.max_items, faults);

@@ -26,7 +26,14 @@ pub(crate) fn bodies() -> Vec<Body> {
             goal: "Compare the laptops and recommend three – für unter 900 €".into(),
             strategy: "llm".into(),
             priority: 7,
-            limits: Limits { max_tasks: Some(20), max_attempts: None, min_score: Some(0.75) },
+            limits: Limits {
+                max_tasks: Some(20),
+                max_attempts: None,
+                min_score: Some(0.75),
+                max_calls: Some(50),
+                max_tokens: Some(200_000),
+                max_cost_usd: Some(0.25),
+            },
             inputs: vec![Input {
                 name: "laptops.csv".into(),
                 media_type: "text/csv".into(),
@@ -45,6 +52,7 @@ pub(crate) fn bodies() -> Vec<Body> {
             max_tasks: 100,
             intent_ref: Some(record_ref("starling.coordinator")),
             feedback: Some("task b depends on itself".into()),
+            allowance: Some(allowance()),
         }),
         Body::PlanFragment(PlanFragment {
             plan_attempt: 2,
@@ -86,6 +94,7 @@ pub(crate) fn bodies() -> Vec<Body> {
             failure: None,
             report: report(),
             worker: "worker-3".into(),
+            critic_allowance: Some(allowance()),
         }),
         Body::Verdict(verdict()),
         Body::ToolRequest(ToolRequest {
@@ -177,7 +186,13 @@ pub(crate) fn task() -> Task {
         }),
         next_tag: "role:critic".parse().unwrap(),
         min_score: 0.6,
+        allowance: Some(allowance()),
+        critic_allowance: Some(Allowance { tokens: None, cost_usd: None, ..allowance() }),
     }
+}
+
+fn allowance() -> Allowance {
+    Allowance { calls: 2, tokens: Some(9_000), cost_usd: Some(0.015) }
 }
 
 /// A verdict with a score.
@@ -281,6 +296,9 @@ fn entities() -> Vec<Entity> {
             intent_ref: Some(record_ref("starling.coordinator")),
             hop: 1,
             trace: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".into(),
+            max_calls: Some(50),
+            max_tokens: Some(200_000),
+            max_cost_usd: Some(0.25),
         }),
         Entity::Run(RunEntity {
             intent_id: intent_id.clone(),
@@ -300,6 +318,13 @@ fn entities() -> Vec<Entity> {
             offline: false,
             degraded: vec!["critic_unavailable:rank".into()],
             unpriced_calls: 2,
+            plan_reserved: Some(Amount { calls: 1, tokens: 9_000, cost_usd: 0.01 }),
+            written_off: Some(Amount { calls: 2, tokens: 700, cost_usd: 0.02 }),
+            unsettled: vec![Unsettled {
+                step: "task/2".into(),
+                amount: Amount { calls: 4, tokens: 5_000, cost_usd: 0.03 },
+            }],
+            over_budget: true,
         }),
         Entity::Task(TaskEntity {
             intent_id: intent_id.clone(),
@@ -325,6 +350,7 @@ fn entities() -> Vec<Entity> {
             failure: Some(failure()),
             latency_ms: 0,
             trace: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".into(),
+            reserved: Some(Amount { calls: 2, tokens: 9_500, cost_usd: 0.04 }),
         }),
         Entity::Ended(EndedEntity {
             intent_id: intent_id.clone(),

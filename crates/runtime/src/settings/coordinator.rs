@@ -44,6 +44,10 @@ pub(super) fn read(r: &mut Reader) -> CoordinatorSettings {
         max_retry_backoff: r.duration("coordinator.max_retry_backoff", MS..=DAY),
         max_hops: r.integer("coordinator.max_hops", 1..=1_000_000),
         max_notes: r.integer("coordinator.max_notes", 1..=100_000),
+        max_calls: Some(r.integer("coordinator.max_calls", 0..=i64::MAX)).filter(|most| *most > 0),
+        max_tokens: Some(r.integer("coordinator.max_tokens", 0..=i64::MAX)).filter(|most| *most > 0),
+        max_cost_usd: Some(r.number("coordinator.max_cost_usd", 0.0..=1e12)).filter(|most| *most > 0.0),
+        max_unsettled: r.integer("coordinator.max_unsettled", 0..=10_000),
         ..defaults
     };
     let mut at_least = |path: &str, than: &str, holds: bool| {

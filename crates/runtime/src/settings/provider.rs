@@ -35,6 +35,14 @@ pub struct ProviderSettings {
     pub extra_headers: BTreeMap<String, SecretString>,
 }
 
+impl ProviderSettings {
+    /// The models for plans, tasks, verdicts and answers.
+    pub fn models(&self) -> impl Iterator<Item = &str> {
+        let own = [&self.plan, &self.work, &self.judge, &self.synthesize];
+        own.into_iter().map(|own| own.as_deref().unwrap_or(&self.name))
+    }
+}
+
 /// How JSON is asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum JsonAsked {

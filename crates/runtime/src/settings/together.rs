@@ -1,6 +1,6 @@
 //! Settings that are sound alone and would break a promise together.
 
-use super::{Settings, reader::Reader};
+use super::{ProviderSettings, Settings, reader::Reader};
 use std::time::Duration;
 
 /// What an envelope takes beside its largest part: ids, times, names, headers.
@@ -25,6 +25,26 @@ pub(super) fn check(settings: &Settings, r: &mut Reader) {
     lives(settings, r);
     copies(settings, r);
     client(settings, r);
+    money(settings, r);
+}
+
+/// Nobody could keep a budget of money for a model that has no price.
+fn money(settings: &Settings, r: &mut Reader) {
+    let (model, Some(most)) = (&settings.model, settings.coordinator.max_cost_usd) else { return };
+    if model.is_offline() {
+        return;
+    }
+    let mut names: Vec<&str> = std::iter::once(&model.provider)
+        .chain(&model.fallbacks)
+        .flat_map(ProviderSettings::models)
+        .filter(|name| !model.prices.contains_key(*name))
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    if !names.is_empty() {
+        let expected = format!("a price in model.prices for {}, or 0", names.join(", "));
+        r.complain("coordinator.max_cost_usd", &expected, &most.to_string(), "the settings");
+    }
 }
 
 /// Everything that is written fits into a record that the topics take.

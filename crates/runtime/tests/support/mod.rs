@@ -67,6 +67,8 @@ pub fn task(intent: &str, title: &str) -> Envelope {
             feedback: None,
             next_tag: Tag::role(Role::Critic),
             min_score: 0.6,
+            allowance: None,
+            critic_allowance: None,
         }),
     )
 }
@@ -89,6 +91,7 @@ pub fn result(of: &Envelope, output: &str) -> Envelope {
         failure: None,
         report: CallReport::default(),
         worker: "w".into(),
+        critic_allowance: None,
     });
     Envelope {
         hop: of.hop + 1,

@@ -1,10 +1,12 @@
 //! The plan loop: from a plan request to a stream of fragments, while the model still speaks.
 
+mod draft;
 mod fragments;
 mod in_flight;
 mod stream;
 mod task_spec;
 
+pub use draft::{Draft, DraftError, Wanted, draft};
 pub use stream::{PlanStream, PlanStreamLimits, PlanTextFault};
 pub use task_spec::task_spec;
 
@@ -14,6 +16,7 @@ use futures::{FutureExt as _, StreamExt as _};
 use in_flight::InFlight;
 use starling_agents::{
     Agent, AgentCatalogue, DEFAULT_WORKER, PLAN_SCHEMA, PlanPrompt, PromptBudget, plan_messages, plan_schema,
+    within,
 };
 use starling_llm::{ChatRequest, Format, Model, ModelError, Purpose, StreamEvent, TextStream};
 use starling_protocol::{
@@ -140,12 +143,15 @@ impl PlanHandler {
         };
         Ok(ChatRequest {
             purpose: Purpose::Plan,
-            messages: plan_messages(agent, &prompt, self.options.prompt),
+            messages: within(request.allowance.as_ref(), agent, self.options.prompt, |budget| {
+                plan_messages(agent, &prompt, budget)
+            }),
             format: Format::Json { name: PLAN_SCHEMA.to_owned(), schema: self.schema.clone(), check: None },
-            max_tokens: agent.max_tokens,
+            max_tokens: agent.max_tokens_within(request.allowance.as_ref()),
             temperature: agent.temperature,
             deadline: instant_of(envelope.deadline, &self.clock),
             traceparent: Some(traceparent.to_owned()),
+            allowance: request.allowance,
         })
     }
 

@@ -69,3 +69,55 @@ async fn a_model_that_nobody_serves_is_named_and_exits_with_69() -> Result<()> {
     assert!(run.stdout().is_empty());
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dry_run_plans_tells_what_it_would_take_and_does_none_of_it() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let model = Scripted::new(Plan::independent(3));
+    let server = MockServer::start(model.options())?;
+    let mut env = vec![("OPENAI_BASE_URL", server.base_url()), ("OPENAI_API_KEY", "test".to_owned())];
+    let owned = |env: &[(&str, String)]| -> Vec<(String, String)> {
+        env.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect()
+    };
+    let mut run = Proc::start(
+        "starling",
+        "dry",
+        &args(&["run", "Plan it", "--dry-run", "--json", "--max-calls", "5"]),
+        &owned(&env),
+        dir.path(),
+    )?;
+    assert_eq!(run.wait(SOON).await?.code(), Some(0), "{}", run.last_lines());
+    let told: serde_json::Value = serde_json::from_str(&run.stdout())?;
+    assert_eq!(told["tasks"].as_array().map(Vec::len), Some(3), "{told}");
+    // Three tasks with their critics, and the answer.
+    assert_eq!((&told["spent"]["calls"], &told["expected"]["calls"]), (&1.into(), &7.into()), "{told}");
+    assert!(told["expected"]["tokens"].as_i64().unwrap() > 3 * 4_000, "{told}");
+    assert_eq!((&told["covered"], &told["expected"]["cost_usd"]), (&false.into(), &serde_json::Value::Null));
+    let stats = server.stats();
+    assert_eq!((stats.calls, stats.by_purpose.plan), (1, 1), "nobody works");
+
+    // One task needs no plan, and with prices the cost is told.
+    env.push(("STARLING__MODEL__NAME", "m".to_owned()));
+    let prices = ["--set", "model.prices.m.input=1", "--set", "model.prices.m.output=1"];
+    let single = ["run", "Do it", "--dry-run", "--strategy", "single"];
+    let mut run =
+        Proc::start("starling", "single", &args(&[&single[..], &prices].concat()), &owned(&env), dir.path())?;
+    assert_eq!(run.wait(SOON).await?.code(), Some(0), "{}", run.last_lines());
+    assert!(run.stdout().contains("expected  1 calls, up to "), "{}", run.stdout());
+    assert!(run.stdout().contains("up to $0.00"), "{}", run.stdout());
+    assert_eq!(server.stats().calls, 1);
+
+    for (wrong, said) in [
+        ("--max-cost=0", "--max-cost is a number of US dollars above 0"),
+        ("--max-cost=NaN", "--max-cost is a number of US dollars above 0"),
+        ("--max-cost=-1", "--max-cost is a number of US dollars above 0"),
+        ("--max-calls=0", "--max-calls"),
+        ("--max-tokens=-5", "--max-tokens"),
+    ] {
+        let mut run =
+            Proc::start("starling", "wrong", &args(&["run", "Do it", wrong]), &owned(&env), dir.path())?;
+        assert_eq!(run.wait(SOON).await?.code(), Some(64), "{wrong}: {}", run.last_lines());
+        assert!(run.stderr().contains(said), "{wrong}: {}", run.stderr());
+    }
+    Ok(())
+}

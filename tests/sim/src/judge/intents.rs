@@ -1,6 +1,6 @@
 //! What is known of each intent: from its records alone.
 
-use super::{Verdict, Violation, statelog::Decided};
+use super::{Verdict, Violation, budgets::Budgets, statelog::Decided};
 use bytes::Bytes;
 use starling_bus::InRecord;
 use starling_engine::coordinator::CoordinatorSettings;
@@ -52,6 +52,7 @@ pub(super) struct Intents {
     /// How long a plan may be silent.
     plan_timeout: Duration,
     known: BTreeMap<IntentId, Intent>,
+    pub(super) budgets: Budgets,
     /// The latest attempt of each task that was decided.
     dispatched: HashMap<TaskId, i32>,
     /// Where results were seen, and of which attempt they are.
@@ -64,6 +65,7 @@ impl Intents {
             horizon: settings.dedup_horizon,
             plan_timeout: settings.plan_timeout,
             known: BTreeMap::new(),
+            budgets: Budgets::default(),
             dispatched: HashMap::new(),
             results: HashMap::new(),
         }
@@ -79,6 +81,7 @@ impl Intents {
         let id = &envelope.intent_id;
         if *topic == Topic::Coordinator {
             self.known.entry(id.clone()).or_default().met = true;
+            self.budgets.heard(envelope);
         }
         if let (Body::Intent(_) | Body::Rejection(_), Topic::Coordinator) = (&envelope.body, topic) {
             self.known.entry(id.clone()).or_default().asked.insert(envelope.created_at);
@@ -189,6 +192,7 @@ impl Intents {
             if !known.begun.insert(intent.created_at) {
                 return Err(Violation::new("outcome", format!("{} begins a second time", intent.intent_id)));
             }
+            self.budgets.begins(intent);
             known.in_force.clear(); // a single task is the same run each time
             known.plan = None;
             if let Some((_, ended)) = known.decided.take()
@@ -245,6 +249,10 @@ impl Intents {
 
     fn decided_effect(&mut self, envelope: &Envelope, value: &[u8], decided: &Decided) -> Verdict {
         let id = &envelope.intent_id;
+        self.budgets.decided(envelope)?;
+        if let Body::Outcome(outcome) = &envelope.body {
+            self.budgets.ended(id, outcome)?;
+        }
         let horizon = self.horizon;
         let known = self.known.entry(id.clone()).or_default();
         match &envelope.body {

@@ -10,6 +10,7 @@
 //! | `copies` | it is there once, and once more at most for each doubt: a new owner, a lost answer |
 //! | `order` | a task is dispatched only after what it builds on has ended, and brings its results |
 //! | `attempts` | attempts are counted, and no more than the intent allows |
+//! | `budget` | what the steps of an intent may take and what they say that they took is never more than it may take; only a run of the planner that takes a dead one's place comes on top |
 //! | `runs` | a run of the planner that was given up never comes back, and the one in force is not given up for its sake |
 //! | `after` | nothing is dispatched for an intent that has ended |
 //! | `cancelled` | an intent whose cancellation was decided first ends cancelled |
@@ -23,6 +24,7 @@
 //! | `broken` | no process ends by itself, no task panics |
 
 mod accounts;
+mod budgets;
 mod commits;
 mod intents;
 mod reference;
@@ -84,6 +86,8 @@ pub struct Tally {
     pub repeated_effects: u64,
     /// Dead letters.
     pub dead_letters: u64,
+    /// Steps of intents with a budget.
+    pub allowed: u64,
 }
 
 impl Judge {
@@ -161,6 +165,7 @@ impl Judge {
                 self.record(&record)?;
             }
         }
+        self.intents.budgets.kept()?;
         self.commits()
     }
 
@@ -274,6 +279,7 @@ impl Judge {
             outcomes: self.intents.statuses(),
             repeated_effects: self.logs.iter().map(StateLog::repeated).sum(),
             dead_letters: self.accounts.dead_letters(),
+            allowed: self.intents.budgets.allowed,
         }
     }
 }

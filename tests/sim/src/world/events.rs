@@ -4,7 +4,7 @@ use super::{SESSION, World};
 use crate::{
     judge::ready,
     process::BEGIN,
-    scenario::{Garbage, Inbox, What, Wish},
+    scenario::{Bound, Garbage, Inbox, What, Wish},
 };
 use bytes::Bytes;
 use starling_bus::{Bus as _, InRecord, OutRecord, PartitionId};
@@ -121,6 +121,11 @@ impl World {
             "strategy": if wish.planned { "llm" } else { "single" },
             "limits": { "max_attempts": wish.attempts },
         });
+        match wish.bound {
+            Bound::None => {}
+            Bound::Calls(most) => value["limits"]["max_calls"] = most.into(),
+            Bound::Tokens(most) => value["limits"]["max_tokens"] = most.into(),
+        }
         if wish.named {
             value["id"] = named(number).as_str().into();
         }

@@ -1,0 +1,86 @@
+//! A plan that nobody carries out: to see what it would be, and what it would take.
+
+use super::{PlanStream, PlanStreamLimits, ending, task_spec};
+use starling_agents::{
+    Agent, AgentCatalogue, PLAN_SCHEMA, PlanPrompt, PromptBudget, plan_messages, plan_schema, within,
+};
+use starling_llm::{ChatRequest, Format, Model, ModelError, Purpose};
+use starling_protocol::{Allowance, CallReport, Input, TaskSpec};
+use std::sync::Arc;
+use tokio::time::Instant;
+
+/// What is to be planned.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// The wish.
+    pub goal: &'a str,
+    /// Texts that come with it.
+    pub inputs: &'a [Input],
+    /// Things to treat one by one.
+    pub items: &'a [String],
+    /// Most tasks in the plan.
+    pub max_tasks: i32,
+    /// What the planner's model calls may take; `None` bounds nothing.
+    pub allowance: Option<Allowance>,
+    /// When nobody needs it any more.
+    pub deadline: Instant,
+}
+
+/// A plan, and what it took to make it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Draft {
+    /// Its tasks, as the model wrote them: unchecked beyond their form.
+    pub tasks: Vec<TaskSpec>,
+    /// What the planner's model calls took.
+    pub report: CallReport,
+}
+
+/// There is no plan.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum DraftError {
+    /// The model did not answer.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// It answered, and not with a plan.
+    #[error("the model's reply is no plan: {0}")]
+    NoPlan(String),
+}
+
+/// Asks for a plan as the plan loop does, once, and waits for all of it.
+///
+/// # Errors
+/// See [`DraftError`].
+pub async fn draft(
+    model: &dyn Model,
+    catalogue: &AgentCatalogue,
+    wanted: Wanted<'_>,
+    prompt: PromptBudget,
+) -> Result<Draft, DraftError> {
+    let planner = catalogue.planner();
+    let agents: Vec<&Agent> = catalogue.workers().collect();
+    let Wanted { goal, inputs, items, max_tasks, allowance, deadline } = wanted;
+    let asked = PlanPrompt { goal, max_tasks, inputs, items, agents: &agents, feedback: None };
+    let schema = plan_schema(agents.iter().map(|agent| agent.name.as_str()));
+    let request = ChatRequest {
+        purpose: Purpose::Plan,
+        messages: within(allowance.as_ref(), planner, prompt, |budget| {
+            plan_messages(planner, &asked, budget)
+        }),
+        format: Format::Json { name: PLAN_SCHEMA.to_owned(), schema: Arc::new(schema), check: None },
+        max_tokens: planner.max_tokens_within(allowance.as_ref()),
+        temperature: planner.temperature,
+        deadline,
+        traceparent: None,
+        allowance,
+    };
+    let reply = model.chat(request).await?;
+    let mut text = PlanStream::new(PlanStreamLimits::default());
+    let values = text.push(&reply.text).map_err(|fault| DraftError::NoPlan(fault.to_string()))?;
+    let mut tasks = Vec::with_capacity(values.len());
+    for (ordinal, value) in (0_i32..).zip(&values) {
+        tasks.push(task_spec(value, ordinal, catalogue).map_err(DraftError::NoPlan)?);
+    }
+    let count = i32::try_from(tasks.len()).unwrap_or(i32::MAX);
+    ending(&text, count).map_err(|failure| DraftError::NoPlan(failure.message))?;
+    Ok(Draft { tasks, report: reply.report })
+}
