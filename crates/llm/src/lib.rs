@@ -1,8 +1,9 @@
 //! Models: the only door to them.
 //!
 //! One port, [`Model`], with any OpenAI-compatible HTTP endpoint ([`OpenAiModel`]) or the offline model
-//! ([`OfflineModel`]) behind it. [`mock`] is an endpoint to test against.
+//! ([`OfflineModel`]) behind it, and [`CachedModel`] in front of it for who asks what was asked before. [`mock`] is an endpoint to test against.
 
+mod cache;
 pub mod json_text;
 mod limiter;
 pub mod mock;
@@ -11,12 +12,16 @@ mod openai;
 mod port;
 mod prompt;
 
+pub use cache::{
+    CacheBounds, CacheCounts, CacheFigures, CacheFolderError, CacheOptions, CachedModel, CachedPurposes,
+    DiskOptions, Source,
+};
 pub use limiter::{Answer, Ask, Hints, Leave, Limiter, NotSent, Quota};
 pub use offline::{OfflineModel, OfflineOptions};
 pub use openai::{Backoff, ModelNames, OpenAiModel, OpenAiOptions, OptionsError, Price};
 pub use port::{
     ChatReply, ChatRequest, FailedAttempts, Format, Message, Model, ModelError, ModelErrorKind, ModelInfo,
-    Purpose, Speaker, StreamEvent, TextStream,
+    Purpose, Reuse, Speaker, StreamEvent, TextStream,
 };
 
 /// Tokens of so many characters, by rule of thumb: four a token, rounded up.

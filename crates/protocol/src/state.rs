@@ -259,6 +259,10 @@ pub struct RunEntity {
     pub degraded: Vec<String>,
     /// Those of the calls of which nobody knows what they cost.
     pub unpriced_calls: i64,
+    /// Questions answered without a call so far.
+    pub cached_calls: i64,
+    /// Prompt tokens of those replies, which are not in `usage`.
+    pub cached_prompt_tokens: i64,
 }
 
 /// One task.

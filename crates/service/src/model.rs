@@ -1,8 +1,14 @@
 //! The model that the settings ask for.
 
 use crate::{RateLimiter, TracedModel};
-use starling_llm::{Model, ModelNames, OfflineModel, OpenAiModel, OpenAiOptions, OptionsError, Price};
-use starling_runtime::{Node, settings::ModelSettings};
+use starling_llm::{
+    CacheBounds, CacheFolderError, CacheOptions, CachedModel, CachedPurposes, DiskOptions, Model, ModelNames,
+    OfflineModel, OpenAiModel, OpenAiOptions, OptionsError, Price,
+};
+use starling_runtime::{
+    Node,
+    settings::{CacheSettings, ModelPrice, ModelSettings},
+};
 use std::sync::Arc;
 
 /// Where OpenAI itself is.
@@ -28,11 +34,7 @@ pub fn model_from(settings: &ModelSettings) -> Result<AskedModel, OptionsError> 
             critic: settings.judge.clone(),
             synthesizer: settings.synthesize.clone(),
         },
-        prices: settings
-            .prices
-            .iter()
-            .map(|(model, price)| (model.clone(), Price { input: price.input, output: price.output }))
-            .collect(),
+        prices: settings.prices.iter().map(|(model, price)| (model.clone(), price_of(*price))).collect(),
         call_timeout: settings.timeout,
         first_token_timeout: defaults.first_token_timeout.min(settings.timeout),
         max_attempts: settings.tries,
@@ -47,6 +49,10 @@ pub fn model_from(settings: &ModelSettings) -> Result<AskedModel, OptionsError> 
     })
 }
 
+fn price_of(price: ModelPrice) -> Price {
+    Price { input: price.input, cached_input: price.cached_input, output: price.output }
+}
+
 /// The model that the settings ask for.
 #[derive(Clone)]
 pub struct AskedModel {
@@ -54,6 +60,27 @@ pub struct AskedModel {
     pub model: Arc<dyn Model>,
     /// How fast it is asked, if there are limits.
     pub limiter: Option<Arc<RateLimiter>>,
+}
+
+/// The same model, with those replies kept that the settings want. The offline one needs that as little as limits.
+///
+/// # Errors
+/// The folder for replies cannot be used.
+pub fn cached(model: Arc<dyn Model>, settings: &CacheSettings) -> Result<Arc<CachedModel>, CacheFolderError> {
+    let bounds = |bytes: usize, entries| CacheBounds { bytes: bytes as u64, entries };
+    // A folder that nobody needs is not looked for.
+    let disk = settings.folder.as_ref().filter(|_| settings.is_on()).map(|folder| {
+        let bounds = bounds(settings.disk, settings.disk_entries);
+        DiskOptions { folder: folder.clone(), bounds }
+    });
+    let purposes = CachedPurposes {
+        plan: settings.plan,
+        work: settings.work,
+        judge: settings.judge,
+        synthesize: settings.synthesize,
+    };
+    let memory = bounds(settings.memory, settings.memory_entries);
+    CachedModel::new(model, CacheOptions { purposes, ttl: settings.ttl, memory, disk }).map(Arc::new)
 }
 
 /// The same model for the services of `node`, with a span and counts for each call.

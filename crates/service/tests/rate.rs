@@ -8,7 +8,7 @@ use starling_engine::{
 };
 use starling_llm::{
     Answer, Ask, ChatRequest, Format, Hints, Leave, Limiter as _, Message, Model as _, ModelErrorKind,
-    NotSent, OpenAiModel, OpenAiOptions, Purpose, Quota, Speaker,
+    NotSent, OpenAiModel, OpenAiOptions, Purpose, Quota, Reuse, Speaker,
     mock::{MockAction, MockLimits, MockOptions, MockServer},
 };
 use starling_runtime::settings::RateSettings;
@@ -128,6 +128,7 @@ fn request(number: usize, max_tokens: u32, within: Duration) -> ChatRequest {
         temperature: None,
         deadline: Instant::now() + within,
         traceparent: None,
+        reuse: Reuse::Allowed,
     }
 }
 

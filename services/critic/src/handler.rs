@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use starling_agents::{
     AgentCatalogue, JudgePrompt, PromptBudget, VERDICT_SCHEMA, judge_messages, verdict_schema,
 };
-use starling_llm::{ChatRequest, Format, Model, Purpose};
+use starling_llm::{ChatRequest, Format, Model, Purpose, Reuse};
 use starling_protocol::{
     Body, CallReport, Envelope, EnvelopeId, Judgement, RecordRef, Role, Scored, Tag, TaskResult, Unavailable,
     Unparseable, Verdict,
@@ -68,7 +68,10 @@ impl CriticHandler {
             temperature: agent.temperature,
             deadline: instant_of(envelope.deadline, &self.clock),
             traceparent: Some(span.traceparent().to_string()),
+            // What one attempt said is judged once: another attempt says something else, or deserves the same verdict.
+            reuse: Reuse::Allowed,
         };
+        let question = request.clone();
         match self.model.chat(request).await {
             Ok(reply) => match read_verdict(&reply.text) {
                 Reply::Scored(scored) => {
@@ -78,6 +81,7 @@ impl CriticHandler {
                 }
                 Reply::Unparseable { excerpt } => {
                     span.fail("the critic's reply is no verdict");
+                    self.model.forget(&question).await;
                     (Judgement::Unparseable(Unparseable { excerpt }), reply.report)
                 }
             },

@@ -84,6 +84,8 @@ pub(super) fn new_run(intent_id: &IntentId, hop: i32) -> RunEntity {
         offline: false,
         degraded: Vec::new(),
         unpriced_calls: 0,
+        cached_calls: 0,
+        cached_prompt_tokens: 0,
     }
 }
 

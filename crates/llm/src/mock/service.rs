@@ -180,11 +180,13 @@ fn usage_json(usage: Option<Usage>, prompt: &str, reply_chars: usize) -> Value {
     let usage = usage.unwrap_or_else(|| Usage {
         prompt_tokens: crate::estimated_tokens(prompt.len()),
         completion_tokens: crate::estimated_tokens(reply_chars),
+        cached_tokens: 0,
     });
     json!({
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.completion_tokens,
         "total_tokens": usage.prompt_tokens.saturating_add(usage.completion_tokens),
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
     })
 }
 

@@ -15,7 +15,7 @@ pub(super) struct Fault {
     pub(super) retry_after: Option<Duration>,
     /// What the server refused about the request, lower case, if it refused the request as such:
     /// maybe a simpler request will do.
-    pub(super) refusal: Option<String>,
+    pub(super) refusal: Option<Box<str>>,
     /// Maybe only a kept connection that had ended: worth one more attempt at once.
     pub(super) stale: bool,
 }
@@ -167,14 +167,14 @@ fn judge(status: u16, complaint: &Complaint) -> Fault {
             let mut fault = Fault::new(Kind::Server, format!("the server failed ({status}): {quoted}"));
             // Some servers answer a schema that they cannot compile with 500.
             if text.contains("grammar") || text.contains("json_schema") {
-                fault.refusal = Some(text);
+                fault.refusal = Some(text.into());
             }
             fault
         }
         _ => {
             let mut fault = Fault::new(Kind::BadRequest, format!("refused ({status}): {quoted}"));
             if matches!(status, 400 | 422) {
-                fault.refusal = Some(format!("{text} {codes}"));
+                fault.refusal = Some(format!("{text} {codes}").into());
             }
             fault
         }

@@ -17,7 +17,7 @@ mod units;
 
 pub use audit::AuditSettings;
 pub use dead_letters::{DeadLetterSettings, DlqSettings, Shares};
-pub use model::{ModelPrice, ModelSettings, Offline, RateSettings};
+pub use model::{CacheSettings, ModelPrice, ModelSettings, Offline, RateSettings};
 pub use registry::{RegistryMode, RegistrySettings};
 pub use sections::{
     ContentSettings, ControlSettings, FleetSettings, GroupProtocol, HttpSettings, IntakeSettings,

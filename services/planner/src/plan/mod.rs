@@ -10,12 +10,12 @@ pub use task_spec::task_spec;
 
 use async_trait::async_trait;
 use fragments::{Fragments, fragment_envelope};
-use futures::{FutureExt as _, StreamExt as _};
+use futures::{FutureExt as _, StreamExt as _, stream::Fuse};
 use in_flight::InFlight;
 use starling_agents::{
     Agent, AgentCatalogue, DEFAULT_WORKER, PLAN_SCHEMA, PlanPrompt, PromptBudget, plan_messages, plan_schema,
 };
-use starling_llm::{ChatRequest, Format, Model, ModelError, Purpose, StreamEvent, TextStream};
+use starling_llm::{ChatRequest, Format, Model, ModelError, Purpose, Reuse, StreamEvent, TextStream};
 use starling_protocol::{
     Body, CallReport, Envelope, Failure, PlanEnd, PlanFragment, PlanRequest, RecordRef, RunId, TaskSpec,
     ids::digest,
@@ -146,20 +146,30 @@ impl PlanHandler {
             temperature: agent.temperature,
             deadline: instant_of(envelope.deadline, &self.clock),
             traceparent: Some(traceparent.to_owned()),
+            reuse: Reuse::for_attempt(request.plan_attempt),
         })
     }
 
     /// Asks the model and gives its tasks to `fragments` as they come; says how it ended.
     async fn ask(&self, question: ChatRequest, max_tasks: i32, fragments: &mut Fragments<'_>) -> PlanEnd {
         let begun = Instant::now();
-        let events = match self.model.stream(question).await {
-            Ok(events) => events,
+        let asked = question.clone();
+        let mut events = match self.model.stream(question).await {
+            Ok(events) => events.fuse(),
             Err(error) => return model_end(&error),
         };
-        match self.read(events, max_tasks, fragments).await {
+        let read = self.read(&mut events, max_tasks, fragments).await;
+        if matches!(read, Err(_) | Ok(PlanEnd { failure: Some(_), .. })) {
+            self.model.forget(&asked).await;
+        }
+        match read {
             Ok(end) => end,
-            // The reply was left unread, so nobody says what it took: at least it was a call.
             Err(failure) => {
+                // A reply that was there already says at once what it took.
+                if let Some(Some(Ok(StreamEvent::Done(report)))) = events.next().now_or_never() {
+                    return PlanEnd { report, failure: Some(failure) };
+                }
+                // Else it was left unread, and nobody says it: at least it was a call.
                 let info = self.model.info();
                 let report = CallReport {
                     model: info.model,
@@ -176,11 +186,10 @@ impl PlanHandler {
 
     async fn read(
         &self,
-        events: TextStream,
+        events: &mut Fuse<TextStream>,
         max_tasks: i32,
         fragments: &mut Fragments<'_>,
     ) -> Result<PlanEnd, Failure> {
-        let mut events = events.fuse();
         let mut text = PlanStream::new(self.options.reply);
         loop {
             let mut next = events.next().await;
