@@ -16,6 +16,18 @@ const GOALS: usize = 7;
 /// A plan, three tasks and their verdicts, and the answer.
 const CALLS: i64 = 8;
 
+/// Settings with which all replies are kept, or none.
+fn keeping<'s>(url: &'s str, on: &'s str, folder: &'s str) -> [(&'s str, &'s str); 6] {
+    [
+        ("model.base_url", url),
+        ("model.cache.plan", on),
+        ("model.cache.work", on),
+        ("model.cache.judge", on),
+        ("model.cache.synthesize", on),
+        ("model.cache.folder", folder),
+    ]
+}
+
 /// A model that never says the same twice, except in plans and verdicts.
 fn endpoint() -> MockServer {
     let script = |call: &starling_llm::mock::MockCall| {
@@ -46,18 +58,7 @@ async fn a_batch_in_which_65_in_a_hundred_intents_repeat_others_takes_65_in_a_hu
     let mut calls = Vec::new();
     for on in ["false", "true"] {
         let server = endpoint();
-        let url = server.base_url();
-        let world = World::asking(
-            None,
-            &[
-                ("model.base_url", url.as_str()),
-                ("model.cache.plan", on),
-                ("model.cache.work", on),
-                ("model.cache.judge", on),
-                ("model.cache.synthesize", on),
-            ],
-        )
-        .await;
+        let world = World::asking(None, &keeping(&server.base_url(), on, "")).await;
         let outcomes = batch(&world).await;
         let sum = |figure: fn(&Outcome) -> i64| outcomes.iter().map(figure).sum::<i64>();
         let made = i64::try_from(server.stats().calls).unwrap();
@@ -82,4 +83,22 @@ async fn a_batch_in_which_65_in_a_hundred_intents_repeat_others_takes_65_in_a_hu
     let [without, with] = calls[..] else { unreachable!() };
     assert_eq!(without, INTENTS as i64 * CALLS);
     assert!(with * 100 <= without * 35, "{with} of {without} calls");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_one_process_has_kept_on_disk_answers_the_next_without_any_call() {
+    let server = endpoint();
+    let folder = tempfile::tempdir().unwrap();
+    let mut answers = Vec::new();
+    for id in ["before", "after"] {
+        let url = server.base_url();
+        let settings = keeping(&url, "true", folder.path().to_str().unwrap());
+        let world = World::asking(None, &settings).await;
+        let outcome = world.succeed(&IntentId::from_string(id), "the goal").await;
+        world.stop().await;
+        answers.push((outcome.answer.clone(), outcome.calls, outcome.cached_calls, outcome.context_reuse()));
+    }
+    let said = answers[0].0.clone();
+    assert_eq!(answers, [(said.clone(), CALLS, 0, 0.0), (said, 0, CALLS, 1.0)]);
+    assert_eq!(i64::try_from(server.stats().calls).unwrap(), CALLS);
 }

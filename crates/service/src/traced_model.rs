@@ -77,7 +77,7 @@ impl Question {
 
 impl Drop for Question {
     /// Nobody waited for the answer: the intent was cancelled, or enough was read. It was a call all the
-    /// same.
+    /// same, as far as is known here: it may have waited for its turn, or for the reply to an equal question.
     fn drop(&mut self) {
         if let Some(model) = self.model.take() {
             self.span.set("error.type", "abandoned");

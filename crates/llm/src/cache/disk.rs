@@ -112,23 +112,25 @@ impl Disk {
         Some(entry)
     }
 
-    /// Keeps a reply, if it goes.
-    pub(super) fn write(&self, key: Key, entry: &Entry) {
+    /// Keeps a reply, if it goes. Says whether it is time to tidy up.
+    pub(super) fn write(&self, key: Key, entry: &Entry) -> bool {
         let bytes = encode(&key, entry);
         let size = bytes.len() as u64;
         if size > self.bounds.bytes {
-            return;
+            return false;
         }
         match self.put(&key, &bytes) {
             Ok(()) => {
                 self.failing.store(false, Ordering::Relaxed);
                 self.note(key, size);
-                self.look_through_sometimes(size);
+                self.is_due(size)
             }
-            Err(error) if !self.failing.swap(true, Ordering::Relaxed) => {
-                tracing::warn!(folder = %self.folder.display(), %error, "replies cannot be kept on disk");
+            Err(error) => {
+                if !self.failing.swap(true, Ordering::Relaxed) {
+                    tracing::warn!(folder = %self.folder.display(), %error, "replies cannot be kept on disk");
+                }
+                false
             }
-            Err(_) => {}
         }
     }
 
@@ -156,9 +158,9 @@ impl Disk {
         }
     }
 
-    /// Others may write into the folder: now and then what is there is counted anew, so that all together exceed the bounds
-    /// by little.
-    fn look_through_sometimes(&self, size: u64) {
+    /// Others may write into the folder: after an eighth of what fits, what is there is counted anew, so that all together
+    /// exceed the bounds by little.
+    fn is_due(&self, size: u64) -> bool {
         let mut known = self.known();
         known.written.0 += size;
         known.written.1 += 1;
@@ -167,8 +169,12 @@ impl Disk {
         if due {
             known.written = (0, 0);
         }
-        drop(known);
-        if due && let Err(error) = self.look_through() {
+        due
+    }
+
+    /// Counts what is in the folder, and deletes what is too much.
+    pub(super) fn tidy_up(&self) {
+        if let Err(error) = self.look_through() {
             tracing::debug!(folder = %self.folder.display(), %error, "the folder cannot be looked through");
         }
     }

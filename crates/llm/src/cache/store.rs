@@ -6,13 +6,18 @@ use super::entry::{Calendar, Entry};
 use super::figures::Source;
 use super::key::Key;
 use starling_protocol::CallReport;
+use std::array;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::sync::OwnedMutexGuard;
 use tokio::task::spawn_blocking;
 
 pub(super) struct Store {
     memory: Mutex<Bounded<Entry>>,
     disk: Option<Arc<Disk>>,
+    /// Who changes what is on disk for a key, by its first byte: one at a time, so that what is forgotten is not written by
+    /// somebody who began before.
+    changing: [Arc<tokio::sync::Mutex<()>>; 256],
     ttl: Duration,
     calendar: Calendar,
 }
@@ -22,6 +27,7 @@ impl Store {
         Self {
             memory: Mutex::new(Bounded::new(memory)),
             disk: disk.map(Arc::new),
+            changing: array::from_fn(|_| Arc::default()),
             ttl,
             calendar: Calendar::new(),
         }
@@ -65,18 +71,37 @@ impl Store {
         entry
     }
 
+    async fn change(&self, key: &Key) -> OwnedMutexGuard<()> {
+        let [first, ..] = key.0;
+        self.changing[usize::from(first)].clone().lock_owned().await
+    }
+
     /// Writes to disk, if there is one.
     pub(super) async fn write(&self, key: Key, entry: Entry) {
-        if let Some(disk) = self.disk.clone() {
-            let _ = spawn_blocking(move || disk.write(key, &entry)).await;
+        let Some(disk) = self.disk.clone() else { return };
+        let writer = disk.clone();
+        // Goes with the work, which goes on if nobody waits for it any more.
+        let turn = self.change(&key).await;
+        let written = spawn_blocking(move || {
+            let due = writer.write(key, &entry);
+            drop(turn);
+            due
+        });
+        if matches!(written.await, Ok(true)) {
+            // Nobody waits for that.
+            drop(spawn_blocking(move || disk.tidy_up()));
         }
     }
 
     pub(super) async fn forget(&self, key: Key) {
         self.memory().remove(&key);
-        if let Some(disk) = self.disk.clone() {
-            let _ = spawn_blocking(move || disk.remove(&key)).await;
-        }
+        let Some(disk) = self.disk.clone() else { return };
+        let turn = self.change(&key).await;
+        let removed = spawn_blocking(move || {
+            disk.remove(&key);
+            drop(turn);
+        });
+        let _ = removed.await;
     }
 
     /// Entries and bytes in memory, and on disk if there is one.

@@ -158,29 +158,35 @@ impl PlanHandler {
             Ok(events) => events.fuse(),
             Err(error) => return model_end(&error),
         };
-        let read = self.read(&mut events, max_tasks, fragments).await;
-        if matches!(read, Err(_) | Ok(PlanEnd { failure: Some(_), .. })) {
-            self.model.forget(&asked).await;
-        }
-        match read {
+        let end = match self.read(&mut events, max_tasks, fragments).await {
             Ok(end) => end,
             Err(failure) => {
-                // A reply that was there already says at once what it took.
-                if let Some(Some(Ok(StreamEvent::Done(report)))) = events.next().now_or_never() {
-                    return PlanEnd { report, failure: Some(failure) };
-                }
-                // Else it was left unread, and nobody says it: at least it was a call.
-                let info = self.model.info();
-                let report = CallReport {
-                    model: info.model,
-                    offline: info.offline,
-                    calls: 1,
-                    latency_ms: i64::try_from(begun.elapsed().as_millis()).unwrap_or(i64::MAX),
-                    unpriced_calls: i64::from(!info.offline),
-                    ..CallReport::default()
+                let report = match events.next().now_or_never() {
+                    // A reply that was there already says at once what it took.
+                    Some(Some(Ok(StreamEvent::Done(report)))) => report,
+                    // Else it was left unread, and nobody says it: at least it was a call.
+                    _ => self.one_call(begun),
                 };
                 PlanEnd { report, failure: Some(failure) }
             }
+        };
+        drop(events);
+        if end.failure.is_some() {
+            self.model.forget(&asked).await;
+        }
+        end
+    }
+
+    /// What is known to have been spent on a reply that was begun and not read.
+    fn one_call(&self, begun: Instant) -> CallReport {
+        let info = self.model.info();
+        CallReport {
+            model: info.model,
+            offline: info.offline,
+            calls: 1,
+            latency_ms: i64::try_from(begun.elapsed().as_millis()).unwrap_or(i64::MAX),
+            unpriced_calls: i64::from(!info.offline),
+            ..CallReport::default()
         }
     }
 
