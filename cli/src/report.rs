@@ -8,8 +8,9 @@ use std::fmt::Write as _;
 #[must_use]
 pub fn json(id: &IntentId, outcome: &Outcome) -> Value {
     let mut value = json!({ "intent_id": id.as_str() });
-    if let (Value::Object(all), Ok(Value::Object(outcome))) = (&mut value, serde_json::to_value(outcome)) {
-        all.extend(outcome);
+    if let (Value::Object(all), Ok(Value::Object(said))) = (&mut value, serde_json::to_value(outcome)) {
+        all.extend(said);
+        all.insert("context_reuse".to_owned(), outcome.context_reuse().into());
     }
     value
 }
@@ -44,6 +45,15 @@ pub fn text(id: &IntentId, outcome: &Outcome) -> String {
         o.usage.completion_tokens,
         cost(o)
     );
+    if o.cached_calls > 0 || o.usage.cached_tokens > 0 {
+        let _ = writeln!(
+            out,
+            "reused    {:.0} % of the context; {} answers from the cache, {} prompt tokens from the provider's",
+            o.context_reuse() * 100.0,
+            o.cached_calls,
+            o.usage.cached_tokens
+        );
+    }
     let l = &o.latency_ms;
     let _ = writeln!(out, "tasks'    p50 {}, p99 {}", duration(l.p50), duration(l.p99));
     let _ = write!(out, "wall      {}; one after the other {}", duration(l.wall), duration(l.serial_sum));
@@ -109,13 +119,15 @@ mod tests {
             offline: false,
             tasks: TaskCounts::default(),
             calls: 5,
-            usage: Usage { prompt_tokens: 10, completion_tokens: 20 },
+            usage: Usage { prompt_tokens: 10, completion_tokens: 20, cached_tokens: 0 },
             cost_usd,
             latency_ms: Latency::default(),
             trace_id: String::new(),
             degraded: vec![],
             task_reports: vec![],
             unpriced_calls,
+            cached_calls: 0,
+            cached_prompt_tokens: 0,
         }
     }
 
@@ -130,5 +142,20 @@ mod tests {
             let text = text(&IntentId::from_string("i"), &outcome(cost_usd, unpriced_calls));
             assert!(text.contains(said), "{said}: {text}");
         }
+    }
+
+    #[test]
+    fn what_was_reused_is_told_where_something_was() {
+        let id = IntentId::from_string("i");
+        let mut outcome = outcome(0.0, 0);
+        assert!(!text(&id, &outcome).contains("reused"));
+        assert_eq!(json(&id, &outcome)["context_reuse"], json!(0.0));
+        outcome.usage = Usage { prompt_tokens: 800, completion_tokens: 20, cached_tokens: 100 };
+        (outcome.cached_calls, outcome.cached_prompt_tokens) = (3, 200);
+        let said = "reused    30 % of the context; 3 answers from the cache, 100 prompt tokens from the provider's\n";
+        assert!(text(&id, &outcome).contains(said), "{}", text(&id, &outcome));
+        let value = json(&id, &outcome);
+        assert_eq!((&value["context_reuse"], &value["cached_calls"]), (&json!(0.3), &json!(3)));
+        assert_eq!(value["usage"]["cached_tokens"], json!(100));
     }
 }

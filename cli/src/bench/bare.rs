@@ -20,7 +20,7 @@ use starling_bus::{
     Bus, CommitOffset, Deliver, GroupConfig, GroupConsumer, GroupEvent, LogReader, OutRecord, PartitionId,
     ReaderEvent,
 };
-use starling_llm::{ChatRequest, Format, Model, Purpose};
+use starling_llm::{ChatRequest, Format, Model, Purpose, Reuse};
 use starling_protocol::{Topic, TopicNames};
 use starling_runtime::{Settings, topics::topic_specs};
 use starling_service::model_from;
@@ -308,6 +308,7 @@ impl Asker {
             deadline: tokio::time::Instant::now() + PATIENCE,
             traceparent: None,
             allowance: None,
+            reuse: Reuse::Refused,
         };
         self.model.chat(request).await.map_err(failed).map(drop)
     }

@@ -71,7 +71,7 @@ impl Probe {
     }
 
     fn report(&self) -> CallReport {
-        let usage = Usage { prompt_tokens: 1, completion_tokens: 1 };
+        let usage = Usage { prompt_tokens: 1, completion_tokens: 1, cached_tokens: 0 };
         let latency_ms = i64::try_from(self.latency.as_millis()).unwrap_or(i64::MAX);
         CallReport { model: "probe".into(), calls: 1, usage, latency_ms, ..CallReport::default() }
     }

@@ -44,6 +44,7 @@ impl Scene {
         settings.topics.replication = -1;
         settings.registry.url = None; // it would keep subjects of topics that nobody needs again
         settings.coordinator.max_depth = 100; // a bench may want a chain
+        settings.model.cache.switch_off(); // what is measured are calls
         settings.processor.slots.worker = args.slots;
         settings.processor.slots.critic = args.slots * args.workers;
         let (model, server) = match model {

@@ -249,6 +249,7 @@ impl Planner {
             ("http.listen", String::new()),
             ("model.base_url", plans.base_url()),
             ("model.offline", "false".to_owned()),
+            ("model.cache.plan", "false".to_owned()),
             // However slow the machine is, nothing times out and everything is live at once.
             ("coordinator.default_deadline", "2h".to_owned()),
             ("coordinator.attempt_timeout", "1h".to_owned()),

@@ -2,7 +2,9 @@
 
 use super::finding::{Finding, Remark, Status};
 use futures::future::join_all;
-use starling_llm::{ChatRequest, Format, Message, Model, ModelError, ModelErrorKind, Purpose, Speaker};
+use starling_llm::{
+    ChatRequest, Format, Message, Model, ModelError, ModelErrorKind, Purpose, Reuse, Speaker,
+};
 use starling_runtime::settings::{ModelSettings, ProviderSettings};
 use starling_service::model_from;
 use std::{collections::BTreeMap, time::Duration};
@@ -89,6 +91,7 @@ async fn ask(model: &dyn Model, purpose: Purpose) -> Result<(), ModelError> {
         deadline: Instant::now() + CALL,
         traceparent: None,
         allowance: None,
+        reuse: Reuse::Refused,
     };
     match model.chat(request).await {
         // A reply that is cut off after its only token is a reply.

@@ -387,13 +387,15 @@ pub(super) mod tests {
             offline: false,
             tasks: TaskCounts { total: 3, succeeded: 2, failed: 1 },
             calls: 7,
-            usage: Usage { prompt_tokens: 100, completion_tokens: 50 },
+            usage: Usage { prompt_tokens: 100, completion_tokens: 50, cached_tokens: 0 },
             cost_usd: 0.25,
             latency_ms: Latency { wall: 4_000, ..Latency::default() },
             trace_id: String::new(),
             degraded: vec![],
             task_reports: vec![],
             unpriced_calls: 0,
+            cached_calls: 0,
+            cached_prompt_tokens: 0,
         };
         said(id, at, Body::Outcome(outcome))
     }

@@ -9,9 +9,9 @@ use starling::{
 };
 use starling_audit::{Account, Cut, Extent, Installation, Ledger, Limits, Report, Scope, Status, Terms};
 use starling_bus::{Bus, InRecord, MemoryBus, MemoryOptions, StartAt};
-use starling_llm::OfflineModel;
+use starling_llm::{Model, OfflineModel};
 use starling_protocol::{
-    Body, Codec, Envelope, Intent, IntentId, OutcomeStatus, Timestamp, Topic, TopicNames,
+    Body, Codec, Envelope, Intent, IntentId, Outcome, OutcomeStatus, Timestamp, Topic, TopicNames,
     incoming::IntentLimits,
     state::{Decision, StateRecord},
     topic::partition_of,
@@ -36,6 +36,11 @@ pub(crate) fn terms() -> Terms {
 
 impl World {
     pub(crate) async fn start(more: &[(&str, &str)]) -> World {
+        Self::asking(Some(Arc::new(OfflineModel::new())), more).await
+    }
+
+    /// With this model, or else that of the settings.
+    pub(crate) async fn asking(model: Option<Arc<dyn Model>>, more: &[(&str, &str)]) -> World {
         let overrides = [
             ("topics.prefix", "s"),
             ("topics.partitions.intents", "2"),
@@ -51,7 +56,7 @@ impl World {
         let settings = Settings::load(&sources).unwrap();
         let bus = MemoryBus::new(MemoryOptions::default());
         bus.create_topics(&topic_specs(&settings.topics)).await.unwrap();
-        let shape = Shape { planner: true, workers: 1, model: Some(Arc::new(OfflineModel::new())) };
+        let shape = Shape { planner: true, workers: 1, model };
         let swarm = Swarm::start(Arc::new(settings.clone()), bus.clone(), Spans::off(), shape).await.unwrap();
         let client = Client::new(bus.clone(), TopicNames::new("s"));
         World { bus, settings, client, swarm }
@@ -59,16 +64,23 @@ impl World {
 
     pub(crate) async fn run(&self, id: &str) -> IntentId {
         let id = IntentId::from_string(id);
-        let goal = "Compare apples, pears and plums by price, weight and taste, and recommend one".to_owned();
+        let goal = "Compare apples, pears and plums by price, weight and taste, and recommend one";
+        self.succeed(&id, goal).await;
+        id
+    }
+
+    /// Reaches a goal.
+    pub(crate) async fn succeed(&self, id: &IntentId, goal: &str) -> Outcome {
+        let goal = goal.to_owned();
         let intent = Intent { goal, strategy: "llm".to_owned(), priority: 5, ..Intent::default() };
         let submission =
             Submission { id: id.clone(), intent, tenant: "t".to_owned(), timeout: None, traceparent: None };
-        let mut follower = self.client.follow(&id, StartAt::End).await.unwrap();
+        let mut follower = self.client.follow(id, StartAt::End).await.unwrap();
         self.client.submit(submission).await.unwrap();
         loop {
             if let Seen::Outcome(outcome) = follower.next().await.unwrap().unwrap() {
                 assert_eq!(outcome.status, OutcomeStatus::Succeeded, "{}", outcome.reason);
-                return id;
+                return *outcome;
             }
         }
     }

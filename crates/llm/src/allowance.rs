@@ -68,7 +68,7 @@ mod tests {
             ..CallReport::default()
         };
         let bounds = |calls, tokens, cost_usd| Allowance { calls, tokens, cost_usd };
-        let price = Some(Price { input: 1_000.0, output: 10_000.0 }); // a call costs $1.1
+        let price = Some(Price { input: 1_000.0, cached_input: 1_000.0, output: 10_000.0 }); // a call costs $1.1
         let table = [
             (bounds(1, None, None), report(0, 0, 0.0), price, true),
             (bounds(1, None, None), report(1, 0, 0.0), price, false),

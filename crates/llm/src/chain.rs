@@ -1,8 +1,8 @@
 //! Several models, each of which is asked where those before it do not answer.
 
 use crate::{
-    ChatReply, ChatRequest, FailedAttempts, Model, ModelError, ModelInfo, Purposes, StreamEvent, TextStream,
-    allowance,
+    ChatReply, ChatRequest, FailedAttempts, Model, ModelError, ModelInfo, Purpose, Purposes, StreamEvent,
+    TextStream, allowance,
 };
 use async_trait::async_trait;
 use futures::StreamExt as _;
@@ -67,6 +67,7 @@ fn sum(earlier: &CallReport, later: CallReport) -> CallReport {
     let mut usage = later.usage;
     usage.prompt_tokens = usage.prompt_tokens.saturating_add(earlier.usage.prompt_tokens);
     usage.completion_tokens = usage.completion_tokens.saturating_add(earlier.usage.completion_tokens);
+    usage.cached_tokens = usage.cached_tokens.saturating_add(earlier.usage.cached_tokens);
     CallReport {
         offline: earlier.offline || later.offline,
         calls: later.calls.saturating_add(earlier.calls),
@@ -86,6 +87,13 @@ fn with_spent(error: ModelError, spent: &CallReport) -> ModelError {
 impl Model for ModelChain {
     fn info(&self) -> ModelInfo {
         self.first.model.info()
+    }
+
+    /// Any of those that serve a purpose may be who answers.
+    fn provenance(&self, purpose: Purpose) -> String {
+        let serving = self.links().filter(|link| link.purposes.contains(purpose));
+        let all: Vec<String> = serving.map(|link| link.model.provenance(purpose)).collect();
+        serde_json::json!(all).to_string()
     }
 
     /// One that answers is enough.

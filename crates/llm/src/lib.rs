@@ -1,9 +1,10 @@
 //! Models: the only door to them.
 //!
 //! One port, [`Model`], with any OpenAI-compatible HTTP endpoint ([`OpenAiModel`]) or the offline model
-//! ([`OfflineModel`]) behind it. [`mock`] is an endpoint to test against.
+//! ([`OfflineModel`]) behind it, and [`CachedModel`] in front of it for who asks what was asked before. [`mock`] is an endpoint to test against.
 
 mod allowance;
+mod cache;
 mod chain;
 pub mod json_text;
 mod limiter;
@@ -13,13 +14,17 @@ mod openai;
 mod port;
 mod prompt;
 
+pub use cache::{
+    CacheBounds, CacheCounts, CacheFigures, CacheFolderError, CacheOptions, CachedModel, CachedPurposes,
+    DiskOptions, Source,
+};
 pub use chain::{Link, ModelChain};
 pub use limiter::{Answer, Ask, Hints, Leave, Limiter, NotSent, Quota};
 pub use offline::{OfflineModel, OfflineOptions};
 pub use openai::{Backoff, JsonForm, ModelNames, OpenAiModel, OpenAiOptions, OptionsError, Price};
 pub use port::{
     ChatReply, ChatRequest, FailedAttempts, Format, JsonCheck, Message, Model, ModelError, ModelErrorKind,
-    ModelInfo, Purpose, Purposes, Speaker, StreamEvent, TextStream,
+    ModelInfo, Purpose, Purposes, Reuse, Speaker, StreamEvent, TextStream,
 };
 
 /// Tokens of so many characters, by rule of thumb: four a token, rounded up.

@@ -12,6 +12,13 @@ pub trait Model: Send + Sync + 'static {
     /// Which model it is, before anything is asked.
     fn info(&self) -> ModelInfo;
 
+    /// Whose word the reply to a question with this purpose is: the endpoint, the model, and whatever is added to each
+    /// request there. Where this is the same, equal questions get replies of equal worth.
+    fn provenance(&self, _purpose: Purpose) -> String {
+        let ModelInfo { model, endpoint, .. } = self.info();
+        format!("{model} at {endpoint}")
+    }
+
     /// Whether anybody answers at the endpoint, without asking the model anything. One try, no retries.
     ///
     /// # Errors
@@ -46,6 +53,10 @@ pub trait Model: Send + Sync + 'static {
     /// # Errors
     /// See [`ModelError`].
     async fn stream(&self, request: ChatRequest) -> Result<TextStream, ModelError>;
+
+    /// The reply to this question was of no use, so nobody is to get it a second time. Nothing happens where replies are
+    /// not kept.
+    async fn forget(&self, _request: &ChatRequest) {}
 }
 
 /// How often attempts failed in one way.
@@ -124,6 +135,30 @@ impl FromIterator<Purpose> for Purposes {
     }
 }
 
+impl Purpose {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Plan, Self::Work, Self::Judge, Self::Synthesize];
+}
+
+/// Whether a reply that was given before will do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Reuse {
+    /// Yes, if it was given to the same question.
+    #[default]
+    Allowed,
+    /// No: it may be the one that was no good. The new reply takes its place.
+    Refused,
+}
+
+impl Reuse {
+    /// What goes for an attempt, counted from 1. Whoever tries again was not content with what came of the last attempt, so
+    /// no further one is answered with a reply that is there already, whether its prompt says what was wrong or not.
+    #[must_use]
+    pub fn for_attempt(attempt: i32) -> Self {
+        if attempt > 1 { Self::Refused } else { Self::Allowed }
+    }
+}
+
 /// Who speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Speaker {
@@ -184,6 +219,8 @@ pub struct ChatRequest {
     /// What all attempts may take together; `None` bounds nothing. An attempt counts before it is made with its prompt and
     /// [`ChatRequest::max_tokens`] by estimate, and afterwards with what the endpoint says that it took.
     pub allowance: Option<Allowance>,
+    /// Whether a reply that was given before will do.
+    pub reuse: Reuse,
 }
 
 /// A whole reply.

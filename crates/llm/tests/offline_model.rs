@@ -4,7 +4,7 @@
 use futures::StreamExt;
 use serde_json::Value;
 use starling_llm::{
-    ChatRequest, Format, Message, Model, OfflineModel, OfflineOptions, Purpose, Speaker, StreamEvent,
+    ChatRequest, Format, Message, Model, OfflineModel, OfflineOptions, Purpose, Reuse, Speaker, StreamEvent,
 };
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -25,6 +25,7 @@ fn request(purpose: Purpose, prompt: String) -> ChatRequest {
         deadline: Instant::now() + Duration::from_secs(60),
         traceparent: None,
         allowance: None,
+        reuse: Reuse::Allowed,
     }
 }
 

@@ -26,13 +26,13 @@ async fn a_reply_is_counted_priced_and_asked_for_as_set() {
         log.lock().unwrap().push((auth, trace, call.body.clone()));
         MockAction::Reply {
             text: "hello".to_owned(),
-            usage: Some(Usage { prompt_tokens: 1000, completion_tokens: 100 }),
+            usage: Some(Usage { prompt_tokens: 1000, completion_tokens: 100, cached_tokens: 400 }),
             delay: None,
         }
     });
     let mut options = options(&server.base_url());
     options.models.critic = Some("sharp".to_owned());
-    options.prices.insert("sharp".to_owned(), Price { input: 1.0, output: 10.0 });
+    options.prices.insert("sharp".to_owned(), Price { input: 1.0, cached_input: 0.25, output: 10.0 });
     options.extra_body.insert("seed".to_owned(), json!(7));
     let model = OpenAiModel::new(options).unwrap();
     let reply = model.chat(request(Purpose::Judge)).await.unwrap();
@@ -40,7 +40,8 @@ async fn a_reply_is_counted_priced_and_asked_for_as_set() {
     assert_eq!(reply.report.model, "sharp");
     assert_eq!(reply.report.calls, 1);
     assert_eq!(reply.report.usage.prompt_tokens, 1000);
-    assert!((reply.report.cost_usd - 0.002).abs() < 1e-9);
+    assert_eq!(reply.report.usage.cached_tokens, 400);
+    assert!((reply.report.cost_usd - 0.0017).abs() < 1e-9, "{}", reply.report.cost_usd);
     assert_eq!(reply.report.unpriced_calls, 0);
     let reply = model.chat(request(Purpose::Work)).await.unwrap();
     assert_eq!((reply.report.model.as_str(), reply.report.cost_usd), ("small", 0.0));
@@ -243,7 +244,7 @@ async fn where_a_model_does_not_answer_the_next_one_is_asked() {
     let sound = mock(|_| MockAction::reply("sound"));
     let link = |base_url: &str, purposes: Purposes| {
         let mut options = options(base_url);
-        options.prices.insert("small".to_owned(), Price { input: 1e6, output: 0.0 });
+        options.prices.insert("small".to_owned(), Price { input: 1e6, cached_input: 1e6, output: 0.0 });
         options.max_attempts = 2;
         Link { model: Arc::new(OpenAiModel::new(options).unwrap()), purposes }
     };
@@ -427,7 +428,7 @@ async fn the_mock_plays_a_swarm_and_counts() {
 async fn nothing_is_sent_beyond_the_allowance_and_what_was_spent_is_told() {
     let server = mock(|_| MockAction::error(500, "not now"));
     let mut options = options(&server.base_url());
-    options.prices.insert("small".to_owned(), Price { input: 0.0, output: 1_000_000.0 }); // a token a dollar
+    options.prices.insert("small".to_owned(), Price { input: 0.0, cached_input: 0.0, output: 1_000_000.0 }); // a token a dollar
     let model = OpenAiModel::new(options).unwrap();
     let allowed = |calls, tokens, cost_usd| ChatRequest {
         allowance: Some(Allowance { calls, tokens, cost_usd }),

@@ -69,8 +69,8 @@ async fn text_comes_before_the_reply_is_complete() {
 
 #[tokio::test]
 async fn streams_of_every_dialect_are_read() {
-    let usage = "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":3}}\n\n";
-    let usage_with_delta = "data: {\"id\":\"other\",\"choices\":[{\"index\":0,\"delta\":{}}],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":3}}\n\n";
+    let usage = "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":3,\"prompt_tokens_details\":{\"cached_tokens\":5}}}\n\n";
+    let usage_with_delta = "data: {\"id\":\"other\",\"choices\":[{\"index\":0,\"delta\":{}}],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":3,\"prompt_cache_hit_tokens\":5}}\n\n";
     let hello = chunk("grüß ") + &chunk("dich 🦜");
     let crlf = format!("{hello}{STOP}{usage}{DONE}").replace('\n', "\r\n");
     let comments = format!(": hi\n\n: keep-alive\n\n{hello}: x\n\n{STOP}{DONE}");
@@ -89,6 +89,7 @@ async fn streams_of_every_dialect_are_read() {
         let report = end.unwrap();
         assert_eq!(report.usage.prompt_tokens, prompt_tokens, "{parts:?}");
         assert_eq!(report.usage.completion_tokens, 3, "{parts:?}");
+        assert_eq!(report.usage.cached_tokens, if prompt_tokens == 7 { 5 } else { 0 }, "{parts:?}");
         assert_eq!(report.model, "m-7");
     }
 }

@@ -293,6 +293,10 @@ pub struct RunEntity {
     pub unsettled: Vec<Unsettled>,
     /// Whether work was left out because the budget did not cover it.
     pub over_budget: bool,
+    /// Questions answered without a call so far.
+    pub cached_calls: i64,
+    /// Prompt tokens of those replies, which are not in `usage`.
+    pub cached_prompt_tokens: i64,
 }
 
 /// One task.

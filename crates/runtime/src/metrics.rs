@@ -13,7 +13,7 @@ use prometheus_client::{
     registry::Registry,
 };
 use starling_engine::coordinator::Milestone;
-use starling_protocol::{CallReport, DeadReason, OutcomeStatus, Timestamp};
+use starling_protocol::{CallReport, DeadReason, OutcomeStatus, Timestamp, Usage};
 use std::{
     fmt,
     sync::{Mutex, PoisonError, atomic::AtomicU64},
@@ -93,6 +93,7 @@ impl MetricConstructor<Histogram> for Seconds {
 /// The metrics of a process.
 pub struct Metrics {
     registry: Mutex<Registry>,
+    reuse: Reuse,
     /// Records by topic and result.
     pub records: Family<ResultLabels, Counter>,
     /// Handlers that run.
@@ -119,6 +120,13 @@ pub struct Metrics {
     pub prompt_tokens: Family<ModelLabels, Counter>,
     /// Tokens received from models.
     pub completion_tokens: Family<ModelLabels, Counter>,
+    /// Those of the tokens sent that the provider had in its prompt cache.
+    pub cached_prompt_tokens: Family<ModelLabels, Counter>,
+    /// Prompt tokens of questions that were answered without a call. They were not sent.
+    pub reused_prompt_tokens: Family<ModelLabels, Counter>,
+    /// The share of prompt tokens since the start that were reused, from the provider's prompt cache or with whole
+    /// replies.
+    pub context_reuse: Gauge<f64, AtomicU64>,
     /// Cost of model calls in US dollars, of those models that have a price.
     pub cost_usd: Family<ModelLabels, Counter<f64, AtomicU64>>,
     /// Scores given by critics.
@@ -155,6 +163,7 @@ impl Metrics {
     pub fn new() -> Self {
         let metrics = Self {
             registry: Mutex::default(),
+            reuse: Reuse::default(),
             records: Family::default(),
             in_flight: Family::default(),
             handler_seconds: Family::new_with_constructor(Seconds),
@@ -168,6 +177,9 @@ impl Metrics {
             model_calls: Family::default(),
             prompt_tokens: Family::default(),
             completion_tokens: Family::default(),
+            cached_prompt_tokens: Family::default(),
+            reused_prompt_tokens: Family::default(),
+            context_reuse: Gauge::default(),
             cost_usd: Family::default(),
             verdict_scores: Histogram::new(linear_buckets(0.1, 0.1, 10)),
             decision_seconds: Seconds.new_metric(),
@@ -200,6 +212,21 @@ impl Metrics {
             r.register("model_calls", "Model calls", self.model_calls.clone());
             r.register("prompt_tokens", "Tokens sent to models", self.prompt_tokens.clone());
             r.register("completion_tokens", "Tokens received from models", self.completion_tokens.clone());
+            r.register(
+                "cached_prompt_tokens",
+                "Tokens sent to models that the provider had in its prompt cache",
+                self.cached_prompt_tokens.clone(),
+            );
+            r.register(
+                "reused_prompt_tokens",
+                "Prompt tokens of questions that were answered without a call",
+                self.reused_prompt_tokens.clone(),
+            );
+            r.register(
+                "context_reuse",
+                "Share of prompt tokens that were reused since the start",
+                self.context_reuse.clone(),
+            );
             r.register(
                 "cost_usd",
                 "Cost of model calls in US dollars, where there is a price",
@@ -247,8 +274,12 @@ impl Metrics {
         self.model_calls.get_or_create(&labels).inc_by(positive(report.calls));
         self.prompt_tokens.get_or_create(&labels).inc_by(positive(report.usage.prompt_tokens));
         self.completion_tokens.get_or_create(&labels).inc_by(positive(report.usage.completion_tokens));
-        // What is not known is not shown as nothing.
-        if report.unpriced_calls == 0 {
+        self.cached_prompt_tokens.get_or_create(&labels).inc_by(positive(report.usage.cached_tokens));
+        self.reused_prompt_tokens.get_or_create(&labels).inc_by(positive(report.cached_prompt_tokens));
+        self.context_reuse.set(self.reuse.add(report));
+        // What is not known is not shown as nothing, and whether the model has a price is not known from a reply that was
+        // there already.
+        if report.unpriced_calls == 0 && report.cached_calls == 0 {
             self.cost_usd.get_or_create(&labels).inc_by(report.cost_usd.max(0.0));
         }
     }
@@ -315,6 +346,21 @@ impl Metrics {
 impl fmt::Debug for Metrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Metrics")
+    }
+}
+
+/// What the share of reused prompt tokens follows from.
+#[derive(Default)]
+struct Reuse(Mutex<(Usage, i64)>);
+
+impl Reuse {
+    /// Adds what a call took; gives the share of all so far.
+    fn add(&self, report: &CallReport) -> f64 {
+        let mut sums = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (usage, cached_prompt_tokens) = &mut *sums;
+        usage.add(report.usage);
+        *cached_prompt_tokens = cached_prompt_tokens.saturating_add(report.cached_prompt_tokens);
+        usage.context_reuse(*cached_prompt_tokens)
     }
 }
 

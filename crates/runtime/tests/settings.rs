@@ -26,6 +26,7 @@ fn the_built_in_defaults_are_complete_and_sound() {
     assert_eq!(settings.kafka.session_timeout, Duration::from_secs(10));
     assert!(settings.model.is_offline());
     assert_eq!(settings.coordinator, CoordinatorSettings::default(), "default.toml says what the code does");
+    assert!(!settings.model.cache.is_on() && settings.model.cache.folder.is_none());
     assert!(settings.model.prices.is_empty(), "what a call costs is not known until somebody says it");
 }
 
@@ -100,7 +101,7 @@ fn later_layers_win() {
     assert_eq!(settings.telemetry.log_level, "debug");
     assert_eq!(settings.telemetry.otlp_endpoint.as_deref(), Some("http://collector:4318"));
     assert_eq!(settings.model.provider.api_key.as_ref().unwrap().expose_secret(), "from-starling");
-    assert_eq!(settings.model.prices["gpt-4.1"], ModelPrice { input: 2.0, output: 8.0 });
+    assert_eq!(settings.model.prices["gpt-4.1"], ModelPrice { input: 2.0, cached_input: 2.0, output: 8.0 });
     assert!(!settings.model.is_offline());
 }
 
@@ -174,11 +175,20 @@ fn every_preset_is_complete() {
 
 #[test]
 fn prices_are_those_of_the_settings_and_half_a_price_is_none() {
-    let (_file, path) = file("[model.prices]\n\"llama3.2\" = { input = 0.05, output = 0 }\n");
+    let (_file, path) =
+        file("[model.prices]\n\"llama3.2\" = { input = 0.05, cached_input = 0.01, output = 0 }\n");
     let settings = Settings::load(&Sources { files: vec![path], ..Sources::default() }).unwrap();
     let prices: Vec<_> = settings.model.prices.into_iter().collect();
-    assert_eq!(prices, [("llama3.2".to_owned(), ModelPrice { input: 0.05, output: 0.0 })]);
-    for (set, found) in [("input", "input alone"), ("output", "output alone"), ("cached", "another name")] {
+    assert_eq!(
+        prices,
+        [("llama3.2".to_owned(), ModelPrice { input: 0.05, cached_input: 0.01, output: 0.0 })]
+    );
+    for (set, found) in [
+        ("input", "no output"),
+        ("output", "no input"),
+        ("cached_input", "cached_input alone"),
+        ("cached", "another name"),
+    ] {
         let overrides = vec![(format!("model.prices.m-1.2.{set}"), "1".to_owned())];
         let text = Settings::load(&Sources { overrides, ..Sources::default() }).unwrap_err().to_string();
         assert!(text.contains("model.prices.m-1.2") && text.contains(found), "{text}");

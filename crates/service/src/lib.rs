@@ -1,5 +1,6 @@
 //! What every service is built with: its models, its reading of references, its deadlines.
 
+mod cache_figures;
 mod deadline;
 mod material;
 mod model;
@@ -9,9 +10,10 @@ mod rate;
 pub mod testing;
 mod traced_model;
 
+pub use cache_figures::CacheCollector;
 pub use deadline::instant_of;
 pub use material::{RECORD_GONE, Unread, intent_texts, output_of};
-pub use model::{AskedModel, model_from, traced};
+pub use model::{AskedModel, cached, model_from, traced};
 pub use program::{Parts, run_service};
 pub use rate::{EndpointLimits, RateFigures, RateLimiter};
 pub use traced_model::TracedModel;

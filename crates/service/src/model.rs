@@ -2,12 +2,13 @@
 
 use crate::{EndpointLimits, RateLimiter, TracedModel};
 use starling_llm::{
-    JsonForm, Link, Model, ModelChain, ModelNames, OfflineModel, OpenAiModel, OpenAiOptions, OptionsError,
-    Price, Purpose, Purposes,
+    CacheBounds, CacheFolderError, CacheOptions, CachedModel, CachedPurposes, DiskOptions, JsonForm, Link,
+    Model, ModelChain, ModelNames, OfflineModel, OpenAiModel, OpenAiOptions, OptionsError, Price, Purpose,
+    Purposes,
 };
 use starling_runtime::{
     Node,
-    settings::{JsonAsked, ModelSettings, ProviderSettings},
+    settings::{CacheSettings, JsonAsked, ModelPrice, ModelSettings, ProviderSettings},
 };
 use std::sync::Arc;
 
@@ -79,11 +80,7 @@ fn options(provider: &ProviderSettings, settings: &ModelSettings) -> OpenAiOptio
         omit: provider.omit.clone(),
         extra_body: provider.extra_body.clone(),
         extra_headers: provider.extra_headers.clone(),
-        prices: settings
-            .prices
-            .iter()
-            .map(|(model, price)| (model.clone(), Price { input: price.input, output: price.output }))
-            .collect(),
+        prices: settings.prices.iter().map(|(model, price)| (model.clone(), price_of(*price))).collect(),
         call_timeout: settings.timeout,
         connect_timeout: settings.connect_timeout,
         first_token_timeout: settings.first_token_timeout,
@@ -95,6 +92,10 @@ fn options(provider: &ProviderSettings, settings: &ModelSettings) -> OpenAiOptio
     }
 }
 
+fn price_of(price: ModelPrice) -> Price {
+    Price { input: price.input, cached_input: price.cached_input, output: price.output }
+}
+
 /// The model that the settings ask for.
 #[derive(Clone)]
 pub struct AskedModel {
@@ -102,6 +103,27 @@ pub struct AskedModel {
     pub model: Arc<dyn Model>,
     /// How fast each endpoint is asked, by its address. None for the offline model.
     pub limiters: Vec<(String, Arc<RateLimiter>)>,
+}
+
+/// The same model, with those replies kept that the settings want. The offline one needs that as little as limits.
+///
+/// # Errors
+/// The folder for replies cannot be used.
+pub fn cached(model: Arc<dyn Model>, settings: &CacheSettings) -> Result<Arc<CachedModel>, CacheFolderError> {
+    let bounds = |bytes: usize, entries| CacheBounds { bytes: bytes as u64, entries };
+    // A folder that nobody needs is not looked for.
+    let disk = settings.folder.as_ref().filter(|_| settings.is_on()).map(|folder| {
+        let bounds = bounds(settings.disk, settings.disk_entries);
+        DiskOptions { folder: folder.clone(), bounds }
+    });
+    let purposes = CachedPurposes {
+        plan: settings.plan,
+        work: settings.work,
+        judge: settings.judge,
+        synthesize: settings.synthesize,
+    };
+    let memory = bounds(settings.memory, settings.memory_entries);
+    CachedModel::new(model, CacheOptions { purposes, ttl: settings.ttl, memory, disk }).map(Arc::new)
 }
 
 /// The same model for the services of `node`, with a span and counts for each call.

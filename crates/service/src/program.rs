@@ -1,6 +1,8 @@
 //! The `main` of a service.
 
 use crate::{
+    cache_figures::CacheCollector,
+    cached,
     model::AskedModel,
     model_from,
     rate::{RateCollector, share_with_fleet},
@@ -29,7 +31,9 @@ impl Parts {
     /// # Errors
     /// Everything that is wrong with either.
     pub fn of(node: &Node) -> Result<Self, UsageError> {
-        let model = model_from(&node.settings.model);
+        let model =
+            model_from(&node.settings.model).map_err(|error| format!("the model cannot be used: {error}"));
+        let model = model.and_then(|asked| with_cache(asked, node));
         let catalogue = AgentCatalogue::load(node.settings.agents_dir.as_deref());
         match (model, catalogue) {
             (Ok(AskedModel { model, limiters }), Ok(catalogue)) => {
@@ -42,12 +46,22 @@ impl Parts {
                 Ok(Self { model: traced(model, node), catalogue: Arc::new(catalogue) })
             }
             (model, catalogue) => {
-                let faults = model.err().map(|error| format!("the model cannot be used: {error}"));
-                let faults = faults.into_iter().chain(catalogue.err().map(|error| error.to_string()));
+                let faults = model.err().into_iter().chain(catalogue.err().map(|error| error.to_string()));
                 Err(UsageError(faults.collect::<Vec<_>>().join("\n")))
             }
         }
     }
+}
+
+/// Stands in front of an endpoint, so that what is kept neither waits for a turn nor is counted as a call.
+fn with_cache(asked: AskedModel, node: &Node) -> Result<AskedModel, String> {
+    if asked.model.info().offline {
+        return Ok(asked);
+    }
+    let model = cached(asked.model, &node.settings.model.cache).map_err(|error| error.to_string())?;
+    let figures = Box::new(CacheCollector(model.clone()));
+    node.metrics.with_registry(|registry| registry.register_collector(figures));
+    Ok(AskedModel { model, ..asked })
 }
 
 /// Runs a service as a process of its own: flags, settings, connection, `serve` until it ends.

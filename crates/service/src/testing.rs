@@ -8,8 +8,8 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use starling_bus::{Bus, LogReader, MemoryBus, MemoryOptions, OutRecord, PartitionId, ReaderEvent, StartAt};
 use starling_llm::{
-    ChatReply, ChatRequest, FailedAttempts, Model, ModelError, ModelErrorKind, ModelInfo, StreamEvent,
-    TextStream,
+    CacheBounds, CacheOptions, CachedModel, CachedPurposes, ChatReply, ChatRequest, FailedAttempts, Model,
+    ModelError, ModelErrorKind, ModelInfo, StreamEvent, TextStream,
 };
 use starling_protocol::{
     Body, CallReport, Codec, Envelope, EnvelopeId, IntentId, RecordRef, Tag, Timestamp, Topic, Usage,
@@ -114,11 +114,30 @@ impl ScriptedModel {
     }
 }
 
+/// A model whose replies are kept, whatever they are for.
+#[must_use]
+pub fn keeping(model: Arc<dyn Model>) -> Arc<CachedModel> {
+    let memory = CacheBounds { bytes: 1 << 20, entries: 100 };
+    let options =
+        CacheOptions { purposes: CachedPurposes::all(), ttl: Duration::from_secs(3600), memory, disk: None };
+    Arc::new(CachedModel::new(model, options).expect("no folder is needed"))
+}
+
+/// A model that says one after the other, and the last of them from then on.
+#[must_use]
+pub fn saying_in_turn(texts: &[&str]) -> Arc<ScriptedModel> {
+    let mut texts: Vec<String> = texts.iter().rev().map(|text| (*text).to_owned()).collect();
+    ScriptedModel::new(move |_| {
+        let text = if texts.len() > 1 { texts.pop() } else { texts.first().cloned() };
+        Answer::Say(text.expect("something to say"))
+    })
+}
+
 fn report() -> CallReport {
     CallReport {
         model: "scripted".to_owned(),
         calls: 1,
-        usage: Usage { prompt_tokens: 10, completion_tokens: 5 },
+        usage: Usage { prompt_tokens: 10, completion_tokens: 5, cached_tokens: 0 },
         ..CallReport::default()
     }
 }

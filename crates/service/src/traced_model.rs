@@ -61,7 +61,10 @@ impl Question {
         self.model = None;
         self.span.usage(report);
         self.metrics.count_calls(self.purpose, report);
-        self.metrics.observe_model_call(&report.model, self.purpose, self.begun.elapsed());
+        // How long a model takes is not told by what it was not asked.
+        if report.cached_calls == 0 {
+            self.metrics.observe_model_call(&report.model, self.purpose, self.begun.elapsed());
+        }
     }
 
     fn failed(&mut self, error: &ModelError) {
@@ -74,7 +77,7 @@ impl Question {
 
 impl Drop for Question {
     /// Nobody waited for the answer: the intent was cancelled, or enough was read. It was a call all the
-    /// same.
+    /// same, as far as is known here: it may have waited for its turn, or for the reply to an equal question.
     fn drop(&mut self) {
         if let Some(model) = self.model.take() {
             self.span.set("error.type", "abandoned");
@@ -88,6 +91,10 @@ impl Drop for Question {
 impl Model for TracedModel {
     fn info(&self) -> ModelInfo {
         self.model.info()
+    }
+
+    fn provenance(&self, purpose: Purpose) -> String {
+        self.model.provenance(purpose)
     }
 
     async fn reach(&self) -> Result<(), ModelError> {
@@ -121,6 +128,10 @@ impl Model for TracedModel {
                 Err(error)
             }
         }
+    }
+
+    async fn forget(&self, request: &ChatRequest) {
+        self.model.forget(request).await;
     }
 }
 
@@ -179,7 +190,8 @@ impl Collector for AttemptCollector {
     }
 }
 
-fn purpose_name(purpose: Purpose) -> &'static str {
+/// As it stands in metrics and spans.
+pub(crate) fn purpose_name(purpose: Purpose) -> &'static str {
     match purpose {
         Purpose::Plan => "plan",
         Purpose::Work => "work",

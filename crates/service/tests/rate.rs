@@ -9,7 +9,7 @@ use starling_engine::{
 };
 use starling_llm::{
     Answer, Ask, ChatRequest, Format, Hints, Leave, Limiter as _, Message, Model as _, ModelErrorKind,
-    NotSent, OpenAiModel, OpenAiOptions, Purpose, Quota, Speaker,
+    NotSent, OpenAiModel, OpenAiOptions, Purpose, Quota, Reuse, Speaker,
     mock::{MockAction, MockLimits, MockOptions, MockSaturation, MockServer},
 };
 use starling_protocol::Usage;
@@ -89,7 +89,7 @@ async fn what_cannot_be_done_in_time_is_not_sent() {
     // The fastest call of those that ended lately took 10 s.
     advance(8 * SECOND).await;
     first.answered(Answer::Accepted, Hints::default());
-    first.used(Usage { prompt_tokens: 5, completion_tokens: 5 });
+    first.used(Usage { prompt_tokens: 5, completion_tokens: 5, cached_tokens: 0 });
     drop(first);
     let began = Instant::now();
     let refused = limiter.admit(ask(9 * SECOND)).await.err().unwrap();
@@ -152,6 +152,7 @@ fn request(number: usize, max_tokens: u32, within: Duration) -> ChatRequest {
         deadline: Instant::now() + within,
         traceparent: None,
         allowance: None,
+        reuse: Reuse::Allowed,
     }
 }
 

@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use starling_agents::{
     AgentCatalogue, JudgePrompt, PromptBudget, VERDICT_SCHEMA, judge_messages, verdict_schema, within,
 };
-use starling_llm::{ChatRequest, Format, Model, ModelErrorKind, Purpose};
+use starling_llm::{ChatRequest, Format, Model, ModelErrorKind, Purpose, Reuse};
 use starling_protocol::{
     Body, CallReport, Envelope, EnvelopeId, Judgement, RecordRef, Role, Scored, Tag, TaskResult, Unavailable,
     Unparseable, Verdict,
@@ -76,7 +76,10 @@ impl CriticHandler {
             deadline: instant_of(envelope.deadline, &self.clock),
             traceparent: Some(span.traceparent().to_string()),
             allowance,
+            // What one attempt said is judged once: another attempt says something else, or deserves the same verdict.
+            reuse: Reuse::Allowed,
         };
+        let question = request.clone();
         match self.model.chat(request).await {
             Ok(reply) => match read_verdict(&reply.text) {
                 Reply::Scored(scored) => {
@@ -86,6 +89,7 @@ impl CriticHandler {
                 }
                 Reply::Unparseable { excerpt } => {
                     span.fail("the critic's reply is no verdict");
+                    self.model.forget(&question).await;
                     (Judgement::Unparseable(Unparseable { excerpt }), reply.report)
                 }
             },

@@ -8,7 +8,9 @@ use starling_protocol::{
     Body, CallReport, IntentId, Judgement, Role, RunId, Tag, TaskId, TaskKind, TaskResult, Topic, Verdict,
 };
 use starling_runtime::{Node, telemetry::Spans};
-use starling_service::testing::{Answer, Ear, ScriptedModel, envelope, memory_node, publish, serve};
+use starling_service::testing::{
+    Answer, Ear, ScriptedModel, envelope, keeping, memory_node, publish, saying_in_turn, serve,
+};
 use std::sync::Arc;
 
 async fn critic(model: Arc<dyn Model>) -> (Node, Ear, Ear) {
@@ -104,5 +106,24 @@ async fn nothing_needs_no_model_to_be_scored() {
     let Judgement::Scored(scored) = verdict.judgement else { panic!("a score") };
     assert_eq!((scored.score, scored.feedback.as_str()), (0.0, "The result is empty."));
     assert!(model.asked().is_empty());
+    node.shutdown.cancel();
+}
+
+#[tokio::test]
+async fn what_was_judged_before_is_not_judged_again_unless_the_reply_was_no_verdict() {
+    let model = saying_in_turn(&["Splendid!", r#"{"score": 0.8, "feedback": "fine"}"#]);
+    let (node, _inbox, ear) = critic(keeping(model.clone())).await;
+    let verdict = judge(&node, &ear, result("text")).await;
+    assert!(matches!(verdict.judgement, Judgement::Unparseable(_)), "{verdict:?}");
+    for (attempt, calls) in [(1, 1), (1, 0), (2, 0)] {
+        let verdict = judge(&node, &ear, TaskResult { attempt, ..result("text") }).await;
+        assert!(
+            matches!(&verdict.judgement, Judgement::Scored(scored) if scored.score == 0.8),
+            "{verdict:?}"
+        );
+        assert_eq!((verdict.report.calls, verdict.report.cached_calls), (calls, 1 - calls));
+    }
+    judge(&node, &ear, result("another text")).await;
+    assert_eq!(model.asked().len(), 3);
     node.shutdown.cancel();
 }

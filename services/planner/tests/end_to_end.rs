@@ -127,7 +127,7 @@ fn endpoint_for_a_hundred(failing: u64, tokens: Arc<AtomicI64>) -> MockServer {
         match script(call) {
             MockAction::Reply { text, .. } => {
                 tokens.fetch_add(1_000, Ordering::SeqCst);
-                let usage = Some(Usage { prompt_tokens: 300, completion_tokens: 700 });
+                let usage = Some(Usage { prompt_tokens: 300, completion_tokens: 700, cached_tokens: 0 });
                 MockAction::Reply { text, usage, delay: Some(Duration::from_millis(5)) }
             }
             other => other,
@@ -152,7 +152,7 @@ async fn a_budget_is_kept_by_all_services_together_whatever_runs_at_once_and_fai
         let mut options = OpenAiOptions::new(server.base_url(), "m");
         options.backoff = Backoff { base: Duration::from_millis(1), cap: Duration::from_millis(5) };
         let usd = USD_FOR_A_THOUSAND * 1_000.0;
-        options.prices.insert("m".to_owned(), Price { input: usd, output: usd });
+        options.prices.insert("m".to_owned(), Price { input: usd, cached_input: usd, output: usd });
         let url = server.base_url();
         let settings = [
             ("model.base_url", url.as_str()),

@@ -9,7 +9,9 @@ use starling_protocol::{
     Body, Cancel, Input, Intent, PlanFragment, PlanRequest, RecordRef, Role, Tag, Topic, topic::partition_of,
 };
 use starling_runtime::{Node, Outbox, telemetry::Spans};
-use starling_service::testing::{Answer, Ear, ScriptedModel, envelope, memory_node_and_bus, publish, serve};
+use starling_service::testing::{
+    Answer, Ear, ScriptedModel, envelope, keeping, memory_node_and_bus, publish, saying_in_turn, serve,
+};
 use std::{sync::Arc, time::Duration};
 use tokio::sync::mpsc;
 
@@ -209,5 +211,31 @@ async fn a_repeated_request_in_flight_is_dropped_and_a_cancelled_one_stops() {
         }
     };
     tokio::time::timeout(Duration::from_secs(10), superseded).await.unwrap();
+    node.shutdown.cancel();
+}
+
+#[tokio::test]
+async fn a_plan_that_cannot_be_used_is_given_to_nobody_else_and_a_kept_one_costs_no_call() {
+    let (bad, good) = (r#"{"tasks":[{"key":"a"}]}"#, format!("{FIRST}]}}"));
+    let model = saying_in_turn(&[bad, bad, &good]);
+    let kept = keeping(model.clone());
+    let (node, ear) = plan_loop(kept.clone()).await;
+    let plan = |intent: &'static str, attempt: i32| {
+        let (node, ear) = (&node, &ear);
+        async move {
+            let Body::PlanRequest(first) = request(100, "llm", None) else { unreachable!() };
+            ask(node, intent, Body::PlanRequest(PlanRequest { plan_attempt: attempt, ..first })).await;
+            let end = fragment(ear).await.end.unwrap();
+            (end.failure.is_none(), end.report.calls, end.report.cached_calls)
+        }
+    };
+    assert_eq!(plan("a", 1).await, (false, 1, 0));
+    // One that another version has kept, to which it was good enough.
+    kept.chat(model.asked()[0].clone()).await.unwrap();
+    assert_eq!(plan("b", 1).await, (false, 0, 1), "it was no call");
+    assert_eq!(plan("c", 1).await, (true, 1, 0));
+    assert_eq!(plan("d", 1).await, (true, 0, 1));
+    assert_eq!(plan("e", 2).await, (true, 1, 0), "whoever was refused wants another one");
+    assert_eq!(model.asked().len(), 4);
     node.shutdown.cancel();
 }

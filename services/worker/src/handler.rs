@@ -6,7 +6,7 @@ use starling_agents::{
     Agent, AgentCatalogue, AgentPurpose, EarlierAttempt, PromptBudget, SynthesisPrompt, WorkPrompt,
     synthesis_messages, within, work_messages,
 };
-use starling_llm::{ChatRequest, Format, Message, Model, ModelErrorKind};
+use starling_llm::{ChatRequest, Format, Message, Model, ModelErrorKind, Reuse};
 use starling_protocol::{
     Body, CallReport, Envelope, EnvelopeId, Failure, RecordRef, Role, Tag, Task, TaskKind, TaskResult,
 };
@@ -86,9 +86,12 @@ impl WorkHandler {
             deadline: instant_of(envelope.deadline, &self.clock),
             traceparent: Some(span.traceparent().to_string()),
             allowance: task.allowance,
+            reuse: Reuse::for_attempt(task.attempt),
         };
+        let question = request.clone();
         let done = match self.model.chat(request).await {
             Ok(reply) if reply.text.len() > self.options.max_output_bytes => {
+                self.model.forget(&question).await;
                 let message = format!(
                     "the reply has {} bytes, at most {} are passed on",
                     reply.text.len(),

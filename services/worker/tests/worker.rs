@@ -8,7 +8,9 @@ use starling_protocol::{
     RunId, Tag, Task, TaskId, TaskKind, TaskResult, Topic,
 };
 use starling_runtime::{Node, telemetry::Spans};
-use starling_service::testing::{Answer, Ear, ScriptedModel, envelope, memory_node, publish, serve};
+use starling_service::testing::{
+    Answer, Ear, ScriptedModel, envelope, keeping, memory_node, publish, saying_in_turn, serve,
+};
 use starling_worker::{OUTPUT_TOO_LARGE, UNKNOWN_AGENT, WorkHandler, WorkOptions};
 use std::sync::Arc;
 
@@ -244,4 +246,23 @@ async fn the_prompt_is_made_to_fit_what_the_step_may_take() {
     let chars: usize = asked.messages.iter().map(|message| message.text.chars().count()).sum();
     assert!((6_000..=8_000).contains(&chars), "{chars} characters for 2,000 tokens");
     assert!(asked.messages[1].text.contains("left out)"), "it says that something is missing");
+    stage.node.shutdown.cancel();
+}
+
+#[tokio::test]
+async fn a_reply_that_cannot_be_used_is_given_to_nobody_else_and_a_later_attempt_asks_anew() {
+    let model = saying_in_turn(&["x".repeat(2_000).as_str(), "second", "third"]);
+    let stage = stage(keeping(model.clone())).await;
+    give(&stage, Task { attempt: 1, ..task() }).await;
+    assert_eq!(result(&stage.coordinator).await.failure.unwrap().code, OUTPUT_TOO_LARGE);
+    for (attempt, said, calls, cached_calls) in
+        [(1, "second", 1, 0), (1, "second", 0, 1), (2, "third", 1, 0), (1, "third", 0, 1)]
+    {
+        give(&stage, Task { attempt, ..task() }).await;
+        let result = result(&stage.critic).await;
+        assert_eq!(result.output, said);
+        assert_eq!((result.report.calls, result.report.cached_calls), (calls, cached_calls), "{said}");
+    }
+    assert_eq!(model.asked().len(), 3);
+    stage.node.shutdown.cancel();
 }

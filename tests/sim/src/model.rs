@@ -240,7 +240,7 @@ fn report() -> CallReport {
     CallReport {
         model: "simulated".to_owned(),
         calls: 1,
-        usage: Usage { prompt_tokens: 10, completion_tokens: 5 },
+        usage: Usage { prompt_tokens: 10, completion_tokens: 5, cached_tokens: 0 },
         ..CallReport::default()
     }
 }

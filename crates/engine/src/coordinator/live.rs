@@ -88,6 +88,8 @@ pub(super) fn new_run(intent_id: &IntentId, hop: i32) -> RunEntity {
         written_off: None,
         unsettled: Vec::new(),
         over_budget: false,
+        cached_calls: 0,
+        cached_prompt_tokens: 0,
     }
 }
 

@@ -290,10 +290,11 @@ impl Coordinator {
 
 fn add_report(run: &mut RunEntity, report: &CallReport) {
     run.calls = run.calls.saturating_add(report.calls);
-    run.usage.prompt_tokens = run.usage.prompt_tokens.saturating_add(report.usage.prompt_tokens);
-    run.usage.completion_tokens = run.usage.completion_tokens.saturating_add(report.usage.completion_tokens);
+    run.usage.add(report.usage);
     run.cost_usd += report.cost_usd;
     run.unpriced_calls = run.unpriced_calls.saturating_add(report.unpriced_calls);
+    run.cached_calls = run.cached_calls.saturating_add(report.cached_calls);
+    run.cached_prompt_tokens = run.cached_prompt_tokens.saturating_add(report.cached_prompt_tokens);
     run.serial_ms = run.serial_ms.saturating_add(report.latency_ms);
     run.offline |= report.offline;
     if !report.model.is_empty() && run.model != report.model {

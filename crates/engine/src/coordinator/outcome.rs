@@ -116,6 +116,8 @@ pub(super) fn empty_outcome(status: OutcomeStatus, reason: String, trace: &str) 
         degraded: Vec::new(),
         task_reports: Vec::new(),
         unpriced_calls: 0,
+        cached_calls: 0,
+        cached_prompt_tokens: 0,
     }
 }
 
@@ -149,6 +151,8 @@ fn report(live: &Live, status: OutcomeStatus, answer: String, reason: String, no
         degraded: live.run.degraded.clone(),
         task_reports: live.tasks().map(|task| task_report(live, task, status, now)).collect(),
         unpriced_calls: live.run.unpriced_calls,
+        cached_calls: live.run.cached_calls,
+        cached_prompt_tokens: live.run.cached_prompt_tokens,
     }
 }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 /// US dollars for a token received.
 const PRICE: f64 = 0.001;
 /// What a call that succeeds takes.
-const CALL: Usage = Usage { prompt_tokens: 300, completion_tokens: 700 };
+const CALL: Usage = Usage { prompt_tokens: 300, completion_tokens: 700, cached_tokens: 0 };
 
 /// Services that honour their allowances, and a model that counts what is asked of it.
 struct Swarm {

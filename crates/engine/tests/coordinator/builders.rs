@@ -109,10 +109,12 @@ pub(crate) fn report(calls: i64) -> CallReport {
         model: "m".into(),
         offline: false,
         calls,
-        usage: Usage { prompt_tokens: 10 * calls, completion_tokens: calls },
+        usage: Usage { prompt_tokens: 10 * calls, completion_tokens: calls, cached_tokens: 4 * calls },
         cost_usd: 0.5,
         latency_ms: 20,
         unpriced_calls: 0,
+        cached_calls: calls,
+        cached_prompt_tokens: 2 * calls,
     }
 }
 

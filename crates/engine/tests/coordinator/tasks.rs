@@ -42,6 +42,11 @@ fn an_intent_goes_its_whole_way() {
     assert_eq!((outcome.tasks.total, outcome.tasks.succeeded, outcome.tasks.failed), (2, 2, 0));
     assert_eq!((outcome.calls, outcome.usage.prompt_tokens, outcome.cost_usd), (6, 60, 3.0));
     assert_eq!(
+        (outcome.cached_calls, outcome.cached_prompt_tokens, outcome.usage.cached_tokens),
+        (6, 12, 24)
+    );
+    assert_eq!(outcome.context_reuse(), 0.5);
+    assert_eq!(
         (outcome.latency_ms.wall, outcome.latency_ms.p99, outcome.latency_ms.serial_sum),
         (30, 10, 120)
     );

@@ -71,11 +71,13 @@ impl Frame {
         let usage = usage.unwrap_or_else(|| Usage {
             prompt_tokens: crate::estimated_tokens(self.prompt_chars),
             completion_tokens: crate::estimated_tokens(reply_chars),
+            cached_tokens: 0,
         });
         json!({
             "prompt_tokens": usage.prompt_tokens,
             "completion_tokens": usage.completion_tokens,
             "total_tokens": usage.prompt_tokens.saturating_add(usage.completion_tokens),
+            "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
         })
     }
 }

@@ -114,10 +114,13 @@ fn report(request: &ChatRequest, reply_chars: usize, started: Instant) -> CallRe
         usage: Usage {
             prompt_tokens: estimated_tokens(sent),
             completion_tokens: estimated_tokens(reply_chars),
+            cached_tokens: 0,
         },
         cost_usd: 0.0,
         latency_ms: i64::try_from(started.elapsed().as_millis()).unwrap_or(i64::MAX),
         unpriced_calls: 0,
+        cached_calls: 0,
+        cached_prompt_tokens: 0,
     }
 }
 

@@ -122,7 +122,7 @@ impl Call {
                     spoiled.usage.into_iter().for_each(|usage| leave.used(usage));
                     let excused = leave.failed(&spoiled.fault);
                     drop(leave);
-                    self.spend(spoiled.model, spoiled.usage.unwrap_or_default());
+                    self.spend(spoiled.model.map(String::from), spoiled.usage.unwrap_or_default());
                     self.recover(spoiled.fault, excused).await?;
                 }
             }
@@ -350,9 +350,7 @@ impl Call {
         if model.is_some() {
             self.ledger.replied = model;
         }
-        let total = &mut self.ledger.usage;
-        total.prompt_tokens = total.prompt_tokens.saturating_add(usage.prompt_tokens);
-        total.completion_tokens = total.completion_tokens.saturating_add(usage.completion_tokens);
+        self.ledger.usage.add(usage);
     }
 
     /// Tokens by rule of thumb, for endpoints that do not count.
@@ -361,6 +359,7 @@ impl Call {
         Usage {
             prompt_tokens: crate::estimated_tokens(sent),
             completion_tokens: crate::estimated_tokens(reply_chars),
+            cached_tokens: 0,
         }
     }
 
@@ -384,6 +383,8 @@ impl Call {
             cost_usd: price.map_or(0.0, |price| cost(ledger.usage, price)),
             latency_ms: i64::try_from(ledger.started.elapsed().as_millis()).unwrap_or(i64::MAX),
             unpriced_calls: if price.is_some() { 0 } else { ledger.calls },
+            cached_calls: 0,
+            cached_prompt_tokens: 0,
         }
     }
 
@@ -440,7 +441,9 @@ fn earlier(a: Instant, b: Option<Instant>) -> Instant {
 
 #[allow(clippy::cast_precision_loss)] // far below 2^52 tokens
 fn cost(usage: Usage, price: Price) -> f64 {
-    (usage.prompt_tokens as f64 * price.input + usage.completion_tokens as f64 * price.output) / 1_000_000.0
+    let read = usage.prompt_tokens.saturating_sub(usage.cached_tokens) as f64 * price.input;
+    let cached = usage.cached_tokens as f64 * price.cached_input;
+    (read + cached + usage.completion_tokens as f64 * price.output) / 1_000_000.0
 }
 
 /// Reads a body; more bytes than `most` are a fault.

@@ -147,6 +147,13 @@ impl Model for OpenAiModel {
         }
     }
 
+    fn provenance(&self, purpose: Purpose) -> String {
+        let Endpoint { target, options, .. } = self.inner.as_ref();
+        // The query of an address may choose a version of the endpoint, and hold a key as well: it is only hashed.
+        let said = (target.url.as_str(), self.model_for(purpose), &options.extra_body, &options.omit);
+        serde_json::json!(said).to_string()
+    }
+
     async fn reach(&self) -> Result<(), ModelError> {
         let Endpoint { client, target, options, .. } = self.inner.as_ref();
         let knock = client.head(target.url.clone()).timeout(options.connect_timeout).send().await;

@@ -92,6 +92,8 @@ impl ModelNames {
 pub struct Price {
     /// For tokens sent.
     pub input: f64,
+    /// For tokens sent that the provider had in its prompt cache.
+    pub cached_input: f64,
     /// For tokens received.
     pub output: f64,
 }
@@ -157,7 +159,7 @@ impl OpenAiOptions {
         }
         for (model, price) in &self.prices {
             let sane = |usd: f64| usd.is_finite() && usd >= 0.0;
-            if !sane(price.input) || !sane(price.output) {
+            if ![price.input, price.cached_input, price.output].into_iter().all(sane) {
                 return Err(OptionsError::Price(model.clone()));
             }
         }
@@ -278,7 +280,7 @@ mod tests {
             (Box::new(|o| o.max_in_flight = 0), "max_in_flight"),
             (
                 Box::new(|o| {
-                    let price = Price { input: -1.0, output: 0.0 };
+                    let price = Price { input: -1.0, ..Price::default() };
                     o.prices.insert("gpt".into(), price);
                 }),
                 "gpt",

@@ -65,7 +65,7 @@ pub(super) struct Reply {
 #[derive(Debug, PartialEq)]
 pub(super) struct Spoiled {
     pub(super) fault: Fault,
-    pub(super) model: Option<String>,
+    pub(super) model: Option<Box<str>>,
     pub(super) usage: Option<Usage>,
 }
 
@@ -110,7 +110,7 @@ pub(super) fn read_completion(body: &[u8], wanted: Wanted) -> Result<Reply, Spoi
     }
     let usage = completion.usage.as_ref().and_then(read_usage);
     let model = completion.model.filter(|name| !name.is_empty());
-    let spoil = |fault| Spoiled { fault, model: model.clone(), usage };
+    let spoil = |fault| Spoiled { fault, model: model.as_deref().map(Box::from), usage };
     let Some(choice) = completion.choices.into_iter().flatten().next() else {
         return Err(spoil(Fault::bad_reply("the reply has no choices")));
     };
@@ -196,8 +196,30 @@ fn read_usage(usage: &Value) -> Option<Usage> {
     let count = |key| usage.get(key).and_then(Value::as_i64).map(|n: i64| n.max(0));
     let prompt = count("prompt_tokens");
     let completion = count("completion_tokens");
-    (prompt.is_some() || completion.is_some())
-        .then(|| Usage { prompt_tokens: prompt.unwrap_or(0), completion_tokens: completion.unwrap_or(0) })
+    if prompt.is_none() && completion.is_none() {
+        return None;
+    }
+    let prompt_tokens = prompt.unwrap_or(0);
+    Some(Usage {
+        prompt_tokens,
+        completion_tokens: completion.unwrap_or(0),
+        cached_tokens: cached_tokens(usage).clamp(0, prompt_tokens),
+    })
+}
+
+/// Where providers write how much of a prompt they had in their prompt cache. All of them count it among the prompt tokens.
+const CACHED_TOKENS: [&str; 5] = [
+    "/prompt_tokens_details/cached_tokens", // OpenAI, and most of those who speak its protocol
+    "/prompt_cache_hit_tokens",             // DeepSeek
+    "/cached_tokens",                       // Moonshot
+    "/cache_read_input_tokens",             // gateways to Anthropic
+    "/input_tokens_details/cached_tokens",  // gateways to OpenAI's newer API
+];
+
+fn cached_tokens(usage: &Value) -> i64 {
+    // Some write more than one of them, with the same number or with 0 where it does not apply.
+    let said = CACHED_TOKENS.iter().filter_map(|place| usage.pointer(place)?.as_i64());
+    said.max().unwrap_or(0)
 }
 
 /// Puts a streamed reply together.
@@ -366,6 +388,23 @@ mod tests {
                 Ok(text) => assert_eq!(got.unwrap().text, text),
                 Err(kind) => assert_eq!(got.unwrap_err().fault.kind, kind, "{}", fault::quote(&body)),
             }
+        }
+        for (usage, cached) in [
+            (
+                r#"{"prompt_tokens":100,"completion_tokens":1,"prompt_tokens_details":{"cached_tokens":64}}"#,
+                64,
+            ),
+            (r#"{"prompt_tokens":100,"prompt_cache_hit_tokens":64,"prompt_cache_miss_tokens":36}"#, 64),
+            (r#"{"prompt_tokens":100,"cached_tokens":64}"#, 64),
+            (r#"{"prompt_tokens":100,"cached_tokens":64,"prompt_tokens_details":{"cached_tokens":0}}"#, 64),
+            (r#"{"prompt_tokens":100,"cache_read_input_tokens":64}"#, 64),
+            (r#"{"prompt_tokens":100,"input_tokens_details":{"cached_tokens":64}}"#, 64),
+            (r#"{"prompt_tokens":100,"cached_tokens":640}"#, 100),
+            (r#"{"prompt_tokens":100,"cached_tokens":-1}"#, 0),
+            (r#"{"prompt_tokens":100,"prompt_tokens_details":null,"cached_tokens":"many"}"#, 0),
+        ] {
+            let usage = read_usage(&serde_json::from_str(usage).unwrap()).unwrap();
+            assert_eq!((usage.prompt_tokens, usage.cached_tokens), (100, cached));
         }
         let spoiled =
             read_completion(said("{", "length").as_bytes(), Wanted { opener: Some('{'), check: None })

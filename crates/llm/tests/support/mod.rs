@@ -3,7 +3,9 @@
 
 use serde_json::json;
 use starling_llm::mock::{MockAction, MockCall, MockOptions, MockServer};
-use starling_llm::{Backoff, ChatRequest, Format, Message, OpenAiModel, OpenAiOptions, Purpose, Speaker};
+use starling_llm::{
+    Backoff, ChatRequest, Format, Message, OpenAiModel, OpenAiOptions, Purpose, Reuse, Speaker,
+};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -38,6 +40,7 @@ pub(crate) fn request(purpose: Purpose) -> ChatRequest {
         deadline: Instant::now() + Duration::from_secs(20),
         traceparent: Some("00-0123456789abcdef0123456789abcdef-0123456789abcdef-01".to_owned()),
         allowance: None,
+        reuse: Reuse::Allowed,
     }
 }
 

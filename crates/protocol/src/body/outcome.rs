@@ -83,6 +83,11 @@ pub struct Outcome {
     pub task_reports: Vec<TaskReport>,
     /// Those of the calls of which nobody knows what they cost, mostly because their model has no price.
     pub unpriced_calls: i64,
+    /// Questions answered without a call: by the response cache, or by the reply to an equal question. Not among the
+    /// calls.
+    pub cached_calls: i64,
+    /// Prompt tokens of those replies, which are not in `usage`.
+    pub cached_prompt_tokens: i64,
 }
 
 impl Outcome {
@@ -90,6 +95,12 @@ impl Outcome {
     #[must_use]
     pub fn known_cost(&self) -> Option<f64> {
         (self.unpriced_calls == 0).then_some(self.cost_usd)
+    }
+
+    /// The share of prompt tokens, 0 to 1, that was reused: see [`Usage::context_reuse`].
+    #[must_use]
+    pub fn context_reuse(&self) -> f64 {
+        self.usage.context_reuse(self.cached_prompt_tokens)
     }
 }
 

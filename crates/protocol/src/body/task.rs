@@ -137,6 +137,27 @@ pub struct Usage {
     pub prompt_tokens: i64,
     /// Tokens received.
     pub completion_tokens: i64,
+    /// Those of the prompt tokens that the provider had in its prompt cache.
+    pub cached_tokens: i64,
+}
+
+impl Usage {
+    /// Adds what another call took.
+    pub fn add(&mut self, other: Usage) {
+        self.prompt_tokens = self.prompt_tokens.saturating_add(other.prompt_tokens);
+        self.completion_tokens = self.completion_tokens.saturating_add(other.completion_tokens);
+        self.cached_tokens = self.cached_tokens.saturating_add(other.cached_tokens);
+    }
+
+    /// The share of prompt tokens, 0 to 1, that did not have to be read anew: what the provider had in its prompt cache,
+    /// and the prompts of replies that were there already, which have `cached_prompt_tokens`. 0 where there were none.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss)] // far below 2^52 tokens
+    pub fn context_reuse(self, cached_prompt_tokens: i64) -> f64 {
+        let all = self.prompt_tokens.saturating_add(cached_prompt_tokens);
+        let reused = self.cached_tokens.saturating_add(cached_prompt_tokens);
+        if all <= 0 { 0.0 } else { (reused as f64 / all as f64).clamp(0.0, 1.0) }
+    }
 }
 
 /// What the model calls of one step took.
@@ -156,4 +177,9 @@ pub struct CallReport {
     pub latency_ms: i64,
     /// Those of the calls of which nobody knows what they cost, mostly because their model has no price.
     pub unpriced_calls: i64,
+    /// Questions answered without a call: by the response cache, or by the reply to an equal question. Not among the
+    /// calls.
+    pub cached_calls: i64,
+    /// Prompt tokens of those replies, which are not in `usage`.
+    pub cached_prompt_tokens: i64,
 }

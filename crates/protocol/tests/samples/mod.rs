@@ -135,7 +135,7 @@ pub(crate) fn bodies() -> Vec<Body> {
             offline: true,
             tasks: TaskCounts { total: 9, succeeded: 8, failed: 1 },
             calls: 21,
-            usage: Usage { prompt_tokens: 12_345, completion_tokens: 678 },
+            usage: Usage { prompt_tokens: 12_345, completion_tokens: 678, cached_tokens: 2_048 },
             cost_usd: 0.0123,
             latency_ms: Latency { wall: 1_260, p50: 300, p99: 640, serial_sum: 30_400 },
             trace_id: "4bf92f3577b34da6a3ce929d0e0e4736".into(),
@@ -152,6 +152,8 @@ pub(crate) fn bodies() -> Vec<Body> {
                 error: "rate limited".into(),
             }],
             unpriced_calls: 2,
+            cached_calls: 3,
+            cached_prompt_tokens: 4_321,
         }),
         Body::Cancel(Cancel { reason: "user pressed ctrl-c".into() }),
     ]
@@ -311,7 +313,7 @@ fn entities() -> Vec<Entity> {
             plan_feedback: "cycle".into(),
             hop: 6,
             calls: 9,
-            usage: Usage { prompt_tokens: 100, completion_tokens: 50 },
+            usage: Usage { prompt_tokens: 100, completion_tokens: 50, cached_tokens: 64 },
             cost_usd: 0.25,
             serial_ms: 900,
             model: "gpt".into(),
@@ -325,6 +327,8 @@ fn entities() -> Vec<Entity> {
                 amount: Amount { calls: 4, tokens: 5_000, cost_usd: 0.03 },
             }],
             over_budget: true,
+            cached_calls: 3,
+            cached_prompt_tokens: 4_321,
         }),
         Entity::Task(TaskEntity {
             intent_id: intent_id.clone(),
@@ -394,10 +398,12 @@ fn report() -> CallReport {
         model: "gpt".into(),
         offline: false,
         calls: 2,
-        usage: Usage { prompt_tokens: 900, completion_tokens: 120 },
+        usage: Usage { prompt_tokens: 900, completion_tokens: 120, cached_tokens: 512 },
         cost_usd: 0.004,
         latency_ms: 310,
         unpriced_calls: 1,
+        cached_calls: 3,
+        cached_prompt_tokens: 4_321,
     }
 }
 

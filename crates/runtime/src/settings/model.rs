@@ -6,7 +6,7 @@ use starling_engine::{
     rate::{ConcurrencyLimits, RateLimits},
     retries::RetryLimits,
 };
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 const MS: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3600);
@@ -46,8 +46,48 @@ pub struct ModelSettings {
     pub breaker: BreakerLimits,
     /// How many calls may be sent again.
     pub retries: RetryLimits,
+    /// Which replies are given again.
+    pub cache: CacheSettings,
     /// Prices by model.
     pub prices: BTreeMap<String, ModelPrice>,
+}
+
+/// `[model.cache]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CacheSettings {
+    /// Whether plans are given again.
+    pub plan: bool,
+    /// Whether results of tasks are.
+    pub work: bool,
+    /// Whether verdicts are.
+    pub judge: bool,
+    /// Whether answers are.
+    pub synthesize: bool,
+    /// For how long.
+    pub ttl: Duration,
+    /// Bytes in memory.
+    pub memory: usize,
+    /// Replies in memory.
+    pub memory_entries: usize,
+    /// Where they are kept on disk; `None` keeps none there.
+    pub folder: Option<PathBuf>,
+    /// Bytes on disk.
+    pub disk: usize,
+    /// Replies on disk.
+    pub disk_entries: usize,
+}
+
+impl CacheSettings {
+    /// Whether there are any replies to keep.
+    #[must_use]
+    pub fn is_on(&self) -> bool {
+        self.plan || self.work || self.judge || self.synthesize
+    }
+
+    /// Keeps none.
+    pub fn switch_off(&mut self) {
+        (self.plan, self.work, self.judge, self.synthesize) = (false, false, false, false);
+    }
 }
 
 /// `[model.rate]`, for each model that is asked.
@@ -86,6 +126,8 @@ pub struct BulkheadSettings {
 pub struct ModelPrice {
     /// Tokens sent.
     pub input: f64,
+    /// Tokens sent that the provider had in its prompt cache.
+    pub cached_input: f64,
     /// Tokens received.
     pub output: f64,
 }
@@ -142,6 +184,7 @@ pub(super) fn read(r: &mut Reader) -> ModelSettings {
             per_second: r.number("model.retries.per_second", 0.01..=100_000.0),
             burst: r.integer("model.retries.burst", 1..=1_000_000),
         },
+        cache: cache(r),
         prices: prices(r),
     }
 }
@@ -202,6 +245,26 @@ fn bulkheads(r: &mut Reader) -> BulkheadSettings {
     shares
 }
 
+fn cache(r: &mut Reader) -> CacheSettings {
+    let mut keeps =
+        |what: &str| r.choice(&format!("model.cache.{what}"), &[("true", true), ("false", false)]);
+    let (plan, work) = (keeps("plan"), keeps("work"));
+    let (judge, synthesize) = (keeps("judge"), keeps("synthesize"));
+    let sizes = 64 << 10..=1 << 50;
+    CacheSettings {
+        plan,
+        work,
+        judge,
+        synthesize,
+        ttl: r.duration("model.cache.ttl", MS * 100..=HOUR * 24 * 365),
+        memory: r.size("model.cache.memory", sizes.clone()),
+        memory_entries: r.integer("model.cache.memory_entries", 1..=100_000_000),
+        folder: r.optional("model.cache.folder").map(PathBuf::from),
+        disk: r.size("model.cache.disk", sizes),
+        disk_entries: r.integer("model.cache.disk_entries", 1..=100_000_000),
+    }
+}
+
 fn rate(r: &mut Reader) -> RateSettings {
     let rates = 0.1..=FASTEST;
     let defaults = RateLimits::default();
@@ -232,25 +295,42 @@ fn rate(r: &mut Reader) -> RateSettings {
 }
 
 fn prices(r: &mut Reader) -> BTreeMap<String, ModelPrice> {
-    let mut directions: BTreeMap<String, (Option<f64>, Option<f64>)> = BTreeMap::new();
+    /// As far as it is set.
+    #[derive(Default)]
+    struct Parts {
+        input: Option<f64>,
+        cached_input: Option<f64>,
+        output: Option<f64>,
+    }
+    let mut parts: BTreeMap<String, Parts> = BTreeMap::new();
     for (path, value) in r.numbers("model.prices", 0.0..=1_000_000.0) {
         // Names of models contain dots; the last part of the path is the direction.
         match path.rsplit_once('.') {
-            Some((model, "input")) => directions.entry(model.to_owned()).or_default().0 = Some(value),
-            Some((model, "output")) => directions.entry(model.to_owned()).or_default().1 = Some(value),
+            Some((model, "input")) => parts.entry(model.to_owned()).or_default().input = Some(value),
+            Some((model, "cached_input")) => {
+                parts.entry(model.to_owned()).or_default().cached_input = Some(value);
+            }
+            Some((model, "output")) => parts.entry(model.to_owned()).or_default().output = Some(value),
             _ => {
-                let expected = "<model>.input or <model>.output";
+                let expected = "<model>.input, <model>.cached_input or <model>.output";
                 r.complain(&format!("model.prices.{path}"), expected, "another name", "the settings");
             }
         }
     }
     let mut prices = BTreeMap::new();
-    for (model, price) in directions {
-        match price {
-            (Some(input), Some(output)) => drop(prices.insert(model, ModelPrice { input, output })),
+    for (model, part) in parts {
+        match (part.input, part.output) {
+            (Some(input), Some(output)) => {
+                let cached_input = part.cached_input.unwrap_or(input);
+                prices.insert(model, ModelPrice { input, cached_input, output });
+            }
             // Half a price would make a sum that looks like a cost and is none.
-            (input, _) => {
-                let found = if input.is_some() { "input alone" } else { "output alone" };
+            (input, output) => {
+                let found = match (input, output) {
+                    (Some(_), _) => "no output",
+                    (None, Some(_)) => "no input",
+                    (None, None) => "cached_input alone",
+                };
                 let path = format!("model.prices.{model}");
                 r.complain(&path, "both input and output", found, "the settings");
             }

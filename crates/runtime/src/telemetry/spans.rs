@@ -215,7 +215,9 @@ impl ActiveSpan {
                 KeyValue::new("gen_ai.response.model", report.model.clone()),
                 KeyValue::new("gen_ai.usage.input_tokens", report.usage.prompt_tokens),
                 KeyValue::new("gen_ai.usage.output_tokens", report.usage.completion_tokens),
+                KeyValue::new("gen_ai.usage.cache_read.input_tokens", report.usage.cached_tokens),
                 KeyValue::new("starling.calls", report.calls),
+                KeyValue::new("starling.cache_hit", report.cached_calls > 0),
                 KeyValue::new("starling.offline", report.offline),
             ]);
             if report.unpriced_calls == 0 {

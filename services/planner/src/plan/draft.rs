@@ -4,7 +4,7 @@ use super::{PlanStream, PlanStreamLimits, ending, task_spec};
 use starling_agents::{
     Agent, AgentCatalogue, PLAN_SCHEMA, PlanPrompt, PromptBudget, plan_messages, plan_schema, within,
 };
-use starling_llm::{ChatRequest, Format, Model, ModelError, Purpose};
+use starling_llm::{ChatRequest, Format, Model, ModelError, Purpose, Reuse};
 use starling_protocol::{Allowance, CallReport, Input, TaskSpec};
 use std::sync::Arc;
 use tokio::time::Instant;
@@ -72,6 +72,7 @@ pub async fn draft(
         deadline,
         traceparent: None,
         allowance,
+        reuse: Reuse::Allowed,
     };
     let reply = model.chat(request).await?;
     let mut text = PlanStream::new(PlanStreamLimits::default());

@@ -12,13 +12,13 @@ pub use task_spec::task_spec;
 
 use async_trait::async_trait;
 use fragments::{Fragments, fragment_envelope};
-use futures::{FutureExt as _, StreamExt as _};
+use futures::{FutureExt as _, StreamExt as _, stream::Fuse};
 use in_flight::InFlight;
 use starling_agents::{
     Agent, AgentCatalogue, DEFAULT_WORKER, PLAN_SCHEMA, PlanPrompt, PromptBudget, plan_messages, plan_schema,
     within,
 };
-use starling_llm::{ChatRequest, Format, Model, ModelError, Purpose, StreamEvent, TextStream};
+use starling_llm::{ChatRequest, Format, Model, ModelError, Purpose, Reuse, StreamEvent, TextStream};
 use starling_protocol::{
     Body, CallReport, Envelope, Failure, PlanEnd, PlanFragment, PlanRequest, RecordRef, RunId, TaskSpec,
     ids::digest,
@@ -152,41 +152,56 @@ impl PlanHandler {
             deadline: instant_of(envelope.deadline, &self.clock),
             traceparent: Some(traceparent.to_owned()),
             allowance: request.allowance,
+            reuse: Reuse::for_attempt(request.plan_attempt),
         })
     }
 
     /// Asks the model and gives its tasks to `fragments` as they come; says how it ended.
     async fn ask(&self, question: ChatRequest, max_tasks: i32, fragments: &mut Fragments<'_>) -> PlanEnd {
         let begun = Instant::now();
-        let events = match self.model.stream(question).await {
-            Ok(events) => events,
+        let asked = question.clone();
+        let mut events = match self.model.stream(question).await {
+            Ok(events) => events.fuse(),
             Err(error) => return model_end(&error),
         };
-        match self.read(events, max_tasks, fragments).await {
+        let end = match self.read(&mut events, max_tasks, fragments).await {
             Ok(end) => end,
-            // The reply was left unread, so nobody says what it took: at least it was a call.
             Err(failure) => {
-                let info = self.model.info();
-                let report = CallReport {
-                    model: info.model,
-                    offline: info.offline,
-                    calls: 1,
-                    latency_ms: i64::try_from(begun.elapsed().as_millis()).unwrap_or(i64::MAX),
-                    unpriced_calls: i64::from(!info.offline),
-                    ..CallReport::default()
+                let report = match events.next().now_or_never() {
+                    // A reply that was there already says at once what it took.
+                    Some(Some(Ok(StreamEvent::Done(report)))) => report,
+                    // Else it was left unread, and nobody says it: at least it was a call.
+                    _ => self.one_call(begun),
                 };
                 PlanEnd { report, failure: Some(failure) }
             }
+        };
+        drop(events);
+        if end.failure.is_some() {
+            self.model.forget(&asked).await;
+        }
+        end
+    }
+
+    /// What is known to have been spent on a reply that was begun and not read.
+    fn one_call(&self, begun: Instant) -> CallReport {
+        let info = self.model.info();
+        CallReport {
+            model: info.model,
+            offline: info.offline,
+            calls: 1,
+            latency_ms: i64::try_from(begun.elapsed().as_millis()).unwrap_or(i64::MAX),
+            unpriced_calls: i64::from(!info.offline),
+            ..CallReport::default()
         }
     }
 
     async fn read(
         &self,
-        events: TextStream,
+        events: &mut Fuse<TextStream>,
         max_tasks: i32,
         fragments: &mut Fragments<'_>,
     ) -> Result<PlanEnd, Failure> {
-        let mut events = events.fuse();
         let mut text = PlanStream::new(self.options.reply);
         loop {
             let mut next = events.next().await;

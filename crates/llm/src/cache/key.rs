@@ -1,0 +1,144 @@
+//! When two questions are the same.
+
+use crate::{ChatRequest, Format, Speaker};
+use sha2::{Digest, Sha256};
+use std::fmt;
+
+/// SHA-256 of everything that decides about a reply: who is asked, the messages, and the parameters. Neither the deadline
+/// nor the trace is in it, nor what the question is for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Key(pub(super) [u8; 32]);
+
+impl Key {
+    /// The key of a question to `provenance`, see [`crate::Model::provenance`].
+    pub(super) fn of(provenance: &str, request: &ChatRequest) -> Key {
+        let mut fields = Fields(Sha256::new());
+        fields.text("starling question 1");
+        fields.text(provenance);
+        match &request.format {
+            Format::Text => fields.text("text"),
+            Format::Json { name, schema, .. } => {
+                fields.text("json");
+                fields.text(name);
+                fields.text(&schema.to_string());
+            }
+        }
+        fields.number(request.max_tokens);
+        fields.number(request.temperature.map(f32::to_bits));
+        for message in &request.messages {
+            fields.text(match message.speaker {
+                Speaker::System => "system",
+                Speaker::User => "user",
+                Speaker::Assistant => "assistant",
+            });
+            fields.text(&message.text);
+        }
+        Key(fields.0.finalize().into())
+    }
+
+    /// The key that [`Key`]'s `Display` writes.
+    pub(super) fn parse(text: &str) -> Option<Key> {
+        let mut bytes = [0; 32];
+        if text.len() != 64 || !text.is_ascii() {
+            return None;
+        }
+        for (at, byte) in bytes.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(text.get(2 * at..2 * at + 2)?, 16).ok()?;
+        }
+        Some(Key(bytes)).filter(|key| key.to_string() == text)
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// Feeds a hash, each field after its length, so that no two lists of fields look alike.
+struct Fields(Sha256);
+
+impl Fields {
+    fn text(&mut self, text: &str) {
+        self.0.update((text.len() as u64).to_be_bytes());
+        self.0.update(text.as_bytes());
+    }
+
+    fn number(&mut self, number: Option<u32>) {
+        self.text(&number.map(|number| number.to_string()).unwrap_or_default());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::{Message, Purpose, Reuse};
+    use std::{sync::Arc, time::Duration};
+    use tokio::time::Instant;
+
+    fn request() -> ChatRequest {
+        let message = |speaker, text: &str| Message { speaker, text: text.to_owned() };
+        ChatRequest {
+            purpose: Purpose::Work,
+            messages: vec![message(Speaker::System, "Be terse."), message(Speaker::User, "Say hello.")],
+            format: Format::Text,
+            max_tokens: Some(50),
+            temperature: Some(0.2),
+            deadline: Instant::now(),
+            traceparent: None,
+            allowance: None,
+            reuse: Reuse::Allowed,
+        }
+    }
+
+    #[test]
+    fn what_decides_about_a_reply_is_in_the_key_and_nothing_else() {
+        type Change = Box<dyn Fn(&mut ChatRequest)>;
+        let key = Key::of("m", &request());
+        let same: [fn(&mut ChatRequest); 4] = [
+            |r| r.deadline += Duration::from_secs(9),
+            |r| r.traceparent = Some("00-1-2-01".into()),
+            |r| r.purpose = Purpose::Synthesize,
+            |r| r.reuse = Reuse::Refused,
+        ];
+        for change in same {
+            let mut request = request();
+            change(&mut request);
+            assert_eq!(Key::of("m", &request).to_string(), key.to_string());
+        }
+        let json =
+            |name: &str, schema| Format::Json { name: name.into(), schema: Arc::new(schema), check: None };
+        let others: Vec<Change> = vec![
+            Box::new(|_| ()),
+            Box::new(|r| r.messages[1].text.push('!')),
+            Box::new(|r| r.messages[1].speaker = Speaker::Assistant),
+            Box::new(|r| drop(r.messages.remove(0))),
+            Box::new(|r| r.messages.swap(0, 1)),
+            // The same characters, cut elsewhere.
+            Box::new(|r| {
+                r.messages[0].text.pop();
+                r.messages[1].text.insert(0, '.');
+            }),
+            Box::new(|r| r.max_tokens = None),
+            Box::new(|r| r.max_tokens = Some(51)),
+            Box::new(|r| r.temperature = None),
+            Box::new(|r| r.temperature = Some(0.3)),
+            Box::new(move |r| r.format = json("a", true.into())),
+            Box::new(move |r| r.format = json("b", true.into())),
+            Box::new(move |r| r.format = json("a", false.into())),
+        ];
+        let mut keys = vec![Key::of("another", &request()).to_string()];
+        for change in others {
+            let mut request = request();
+            change(&mut request);
+            keys.push(Key::of("m", &request).to_string());
+        }
+        let all = keys.len();
+        keys.sort_unstable();
+        keys.dedup();
+        assert_eq!(keys.len(), all);
+        assert!(Key::parse(&key.to_string()).unwrap() == key);
+        assert!(["", "zz", &key.to_string().to_uppercase()].iter().all(|text| Key::parse(text).is_none()));
+    }
+}
