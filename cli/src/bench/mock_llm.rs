@@ -22,6 +22,9 @@ use tokio::{
 
 /// Share of the requests that come beforehand: connections are opened, memory is got from the system.
 const WARM: usize = 20;
+/// What prompts are filled up with.
+const FILLER: &str =
+    "The quarterly report compares suppliers by price, delivery time and support in three regions. ";
 /// Longest head of a reply, in bytes.
 const MAX_HEAD: usize = 4096;
 
@@ -36,7 +39,7 @@ pub(super) async fn run(args: &BenchMockArgs) -> Result<Figures, CliError> {
     let wall = start.elapsed();
     let taken = cpu.zip(server_cpu_time()).map(|(before, after)| after.saturating_sub(before));
     let requests = args.requests as f64;
-    let mut figures = Figures::new("mock-llm", "none");
+    let mut figures = Figures::new("mock-llm", "loopback");
     figures.slots = usize::from(args.connections);
     figures.rss_mb = rss_mb();
     figures.more = vec![
@@ -92,7 +95,7 @@ async fn one_client(
 fn request(address: &str, client: u16, number: usize, padding: usize) -> String {
     let prompt = format!(
         "## Goal\\nCompare what there is\\n## Task\\nTask {client}-{number}\\n## Instruction\\nSay what is known. {}",
-        "word ".repeat(padding / 5)
+        FILLER.chars().cycle().take(padding).collect::<String>()
     );
     let body = format!(
         r#"{{"model":"mock","messages":[{{"role":"system","content":"You do one task."}},{{"role":"user","content":"{prompt}"}}],"max_tokens":1000,"temperature":0.2}}"#

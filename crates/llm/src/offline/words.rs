@@ -22,11 +22,13 @@ pub(super) fn words(text: &str) -> Vec<String> {
             continue;
         }
         let word = lower(word);
-        let telling = word.chars().nth(2).is_some() && COMMON.binary_search(&word.as_ref()).is_err();
-        if telling && !seen.contains(&word) {
-            found.push(word.clone().into_owned());
-            seen.insert(word);
+        if seen.contains(&word) {
+            continue;
         }
+        if word.chars().nth(2).is_some() && COMMON.binary_search(&word.as_ref()).is_err() {
+            found.push(word.clone().into_owned());
+        }
+        seen.insert(word);
     }
     found
 }
