@@ -136,9 +136,8 @@ impl Coordinator {
         if let Some(reserved) = reserved {
             self.store.edit_run(id, |run| run.plan_reserved = None);
             // A reply that was left unread is one call of which nobody says how long it was.
-            let unread = end.failure.is_some()
-                && end.report.usage == Usage::default()
-                && end.report.unpriced_calls > 0;
+            let refused = end.failure.as_ref().is_some_and(|failure| failure.code == "invalid_plan");
+            let unread = refused && end.report.calls > 0 && end.report.usage == Usage::default();
             let said = if unread { Said::Calls } else { said_of(end.failure.as_ref()) };
             self.lose(id, unsaid(reserved, &[&end.report], said));
         }

@@ -353,6 +353,20 @@ fn a_plan_that_falls_silent_counts_in_full() {
 }
 
 #[test]
+fn a_plan_of_which_nobody_says_how_long_it_was_counts_in_full() {
+    let mut coordinator = coordinator(priced());
+    coordinator.step(START, received(1, intent_within("a", "llm", tokens(60_000))));
+    let reserved = run_of(&coordinator).plan_reserved.unwrap().tokens;
+    let unread = CallReport { calls: 1, unpriced_calls: 1, ..CallReport::default() };
+    let refused = Failure { code: "invalid_plan".into(), ..failure(true) };
+    let end = PlanEnd { report: unread, failure: Some(refused) };
+    let effects = coordinator.step(START, received(2, fragment("a", 1, &run(1), 0, vec![], Some(end))));
+    assert_eq!(kinds(&effects), ["PlanRequest"]);
+    let run = run_of(&coordinator);
+    assert_eq!((run.calls, run.written_off.unwrap().tokens, run.unsettled.len()), (1, reserved, 0));
+}
+
+#[test]
 fn a_task_that_is_the_answer_has_what_there_is() {
     let mut coordinator = coordinator(priced());
     let effects = coordinator.step(START, received(1, intent_within("a", "single", calls(3))));

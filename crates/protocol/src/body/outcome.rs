@@ -18,7 +18,7 @@ pub enum OutcomeStatus {
     Cancelled,
     /// The deadline passed.
     Expired,
-    /// The budget was used up.
+    /// The budget did not cover all of the work. There is an answer if there were results.
     OverBudget,
     /// The input was no valid intent.
     Rejected,
