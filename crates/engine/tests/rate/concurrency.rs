@@ -1,7 +1,8 @@
 //! How many calls may be open at an endpoint that does not say when it has too many.
 
 use super::endpoint::{Kind, Question, Run, Seen, run};
-use starling_engine::rate::ConcurrencyLimits;
+use starling_engine::rate::{ConcurrencyGovernor, ConcurrencyLimits, Ended};
+use std::time::Duration;
 
 fn starting_at(start: u32) -> ConcurrencyLimits {
     ConcurrencyLimits { start, ..ConcurrencyLimits::default() }
@@ -162,4 +163,28 @@ fn bounds_are_kept_and_a_fixed_number_stays() {
     let seen = run(&Run { limits: ConcurrencyLimits::fixed(7), ..Run::default() });
     assert_eq!(seen.limits(0.0, 600.0), (7, 7));
     assert!(seen.work(10.0, 600.0) >= 6.9, "without looks");
+}
+
+#[test]
+fn a_look_that_comes_to_nothing_is_given_up() {
+    let mut governor = ConcurrencyGovernor::new(starting_at(16));
+    let at = |seconds: u64| Duration::from_secs(1000 + seconds);
+    let open = |governor: &mut ConcurrencyGovernor, now| {
+        let mut calls = Vec::new();
+        governor.tick(now);
+        while governor.has_room() {
+            calls.push(governor.begin(now, 0));
+        }
+        calls
+    };
+    // What is known after the first calls is too little, so it looks how it is with half as many.
+    for call in open(&mut governor, at(0)) {
+        governor.ended(at(1), call, Ended::Replied { tokens: 10, took: Duration::from_secs(1) });
+    }
+    let hanging = open(&mut governor, at(1));
+    assert_eq!((hanging.len(), governor.allowed(), governor.limit()), (4, 4, 16));
+    // Nothing is answered any more.
+    assert!(governor.tick(at(2)).is_some_and(|left| left <= Duration::from_secs(16)));
+    assert_eq!(governor.tick(at(30)), None);
+    assert_eq!(open(&mut governor, at(30)).len(), 12);
 }

@@ -142,7 +142,8 @@ pub(crate) fn run(run: &Run<'_>) -> Seen {
                     break;
                 }
                 let (role, tokens, length) = (run.question)(number, chance(&mut random));
-                if !governor.has_room(at(now)) {
+                governor.tick(at(now));
+                if !governor.has_room() {
                     break;
                 }
                 match rates[process].pass(at(now)) {

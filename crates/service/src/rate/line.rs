@@ -153,10 +153,11 @@ impl Line {
             let granted = {
                 let mut state = self.lock();
                 state.in_time(&ask)?;
+                let again = state.concurrency.tick(self.common_now()).unwrap_or(Duration::MAX);
                 if self.first_of(&state).is_some_and(|(first, _)| first == place.rank) {
                     self.pass(&mut state, place.purpose, ask.tokens)
                 } else {
-                    Err(Duration::MAX)
+                    Err(again)
                 }
             };
             let wait = match granted {
@@ -221,13 +222,10 @@ impl Line {
     }
 
     fn pass(&self, state: &mut State, purpose: usize, tokens: i64) -> Result<Granted, Duration> {
-        let (now, common_now) = (self.now(), self.common_now());
+        let now = self.now();
         let wait = state.tokens.wait(now, tokens);
         if !wait.is_zero() {
             return Err(wait);
-        }
-        if !state.concurrency.has_room(common_now) {
-            return Err(Duration::MAX); // who ends calls the next one
         }
         let trial = self.circuit.pass()?;
         let pass = state.governor.pass(now).inspect_err(|_| self.circuit.give_back(trial))?;
@@ -240,7 +238,7 @@ impl Line {
         state.tokens.take(now, tokens);
         state.sent += 1;
         state.bulkheads.opened(purpose);
-        let call = state.concurrency.begin(common_now, purpose);
+        let call = state.concurrency.begin(self.common_now(), purpose);
         Ok(Granted { pass, trial, call })
     }
 }

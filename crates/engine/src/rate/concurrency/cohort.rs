@@ -18,18 +18,23 @@ pub(super) struct Cohort {
     ended: u32,
     /// Those of them that got no reply, and waited for long.
     lost: u32,
-    /// Whether calls belong to it already: those of the limit before are gone.
-    settled: bool,
+    /// Since when calls belong to it: those of the limit before are gone.
+    settled: Option<Duration>,
     /// Sum of the calls that were open when one of it began.
     open: f64,
+    /// Open calls times the seconds that they were open, from then until a time.
+    held: f64,
+    until: Duration,
     times: Times,
 }
 
 /// What became of a cohort.
 #[derive(Clone, Debug)]
 pub(super) struct Outcome {
-    /// Mean of the open calls.
+    /// Mean of the calls that were open when one of its began, with it: so many may be in its way.
     pub(super) open: f64,
+    /// Mean of the open calls over its time. More than the other where many begin at once.
+    pub(super) held: f64,
     /// Share of its calls that got no reply, and waited for long.
     pub(super) lost: f64,
     pub(super) times: Times,
@@ -42,6 +47,19 @@ impl Cohort {
         Self { number: self.number + 1, since: now, size, ..Self::default() }
     }
 
+    /// When it was begun to be gathered.
+    pub(super) fn since(&self) -> Duration {
+        self.since
+    }
+
+    /// So many calls were open up to now.
+    pub(super) fn pass_time(&mut self, now: Duration, open: u32) {
+        if self.settled.is_some() {
+            self.held += f64::from(open) * now.saturating_sub(self.until).as_secs_f64();
+            self.until = self.until.max(now);
+        }
+    }
+
     /// A call begins as one of `open`, of which `allowed` may be. `usual` is the time of a call, in seconds.
     pub(super) fn begin(
         &mut self,
@@ -51,8 +69,11 @@ impl Cohort {
         allowed: u32,
         usual: f64,
     ) -> OpenCall {
-        self.settled |= open >= allowed || now.saturating_sub(self.since).as_secs_f64() >= usual;
-        let belongs = self.settled && self.begun < self.size;
+        let settles = open >= allowed || now.saturating_sub(self.since).as_secs_f64() >= usual;
+        if settles && self.settled.is_none() {
+            (self.settled, self.until) = (Some(now), now);
+        }
+        let belongs = self.settled.is_some() && self.begun < self.size;
         if belongs {
             self.begun += 1;
             self.open += f64::from(open);
@@ -80,9 +101,13 @@ impl Cohort {
                 self.lost += u32::from(usual > 0.0 && waited >= usual);
             }
         }
-        let over = self.begun == self.size && f64::from(self.ended) >= ENDED * f64::from(self.size);
-        over.then(|| Outcome {
+        if self.begun < self.size || f64::from(self.ended) < ENDED * f64::from(self.size) {
+            return None;
+        }
+        let lasted = now.saturating_sub(self.settled.unwrap_or(now)).as_secs_f64();
+        Some(Outcome {
             open: self.open / f64::from(self.size),
+            held: if lasted > 0.0 { self.held / lasted } else { 0.0 },
             lost: f64::from(self.lost) / f64::from(self.ended),
             times: std::mem::take(&mut self.times),
         })

@@ -36,8 +36,10 @@ use cohort::{Cohort, Outcome};
 use lengths::Lengths;
 use std::{collections::VecDeque, time::Duration};
 
-/// Share of the places that calls of a cohort have to find taken for the limit to be what keeps others back.
+/// Share of the places that have to be taken for the limit to be what keeps others back.
 const IN_USE: f64 = 0.8;
+/// A look at more than this part of the open calls would show nothing.
+const FEWER: f64 = 0.8;
 /// With so few open calls nothing is worth a look, unless the limit itself is that low.
 const FEW: f64 = 4.0;
 /// Share of a cohort that may get no reply before the endpoint is taken for overloaded.
@@ -52,6 +54,8 @@ const PROOF: f64 = 0.5;
 const WORSE: f64 = 1.1;
 /// Times of calls between two looks, and between two of them where something has changed.
 const LOOKS: (f64, f64) = (24.0, 4.0);
+/// Times of a call after which a look that has come to nothing is given up: nobody asks any more, or nothing is answered.
+const GIVEN_UP: f64 = 16.0;
 /// The fastest of so many looks is what calls take with room: in the others the calls of somebody else may have been in the
 /// way.
 const REMEMBERED: usize = 4;
@@ -135,6 +139,8 @@ pub struct ConcurrencyGovernor {
     unsure: bool,
     /// At the last look fewer calls were hardly faster.
     vain: bool,
+    /// Or they were so much faster that there may be more to it.
+    fell: bool,
     /// The last cohort since a look.
     last: Option<Sight>,
     /// Whether it is worth a look soon, or at all.
@@ -173,6 +179,7 @@ impl ConcurrencyGovernor {
             looks: VecDeque::new(),
             unsure: true,
             vain: false,
+            fell: false,
             last: None,
             interest: Interest::None,
             look: None,
@@ -199,15 +206,35 @@ impl ConcurrencyGovernor {
         self.open
     }
 
+    /// Goes with the time, without which a look neither begins nor is given up. Says after which time to come again, even if
+    /// no call ends.
+    pub fn tick(&mut self, now: Duration) -> Option<Duration> {
+        let before = std::mem::replace(&mut self.asked, now);
+        if self.look.is_none() {
+            self.look_if_due(now, before);
+        }
+        self.look?;
+        let left = Duration::try_from_secs_f64(GIVEN_UP * self.usual)
+            .unwrap_or(Duration::MAX)
+            .saturating_sub(now.saturating_sub(self.cohort.since()));
+        if left.is_zero() {
+            self.look = None;
+            self.last = None;
+            self.cohort = self.cohort.next(now, self.allowed());
+            return None;
+        }
+        Some(left)
+    }
+
     /// Whether there is a place for another call.
     #[must_use]
-    pub fn has_room(&mut self, now: Duration) -> bool {
-        self.look_in_time(now);
+    pub fn has_room(&self) -> bool {
         self.open < self.allowed()
     }
 
     /// Begins a call, which [`Self::has_room`] has allowed. `role` is what it is for: calls of one are like each other.
     pub fn begin(&mut self, now: Duration, role: usize) -> OpenCall {
+        self.cohort.pass_time(now, self.open);
         self.open += 1;
         let allowed = self.allowed();
         self.cohort.begin(now, role, self.open, allowed, self.usual)
@@ -215,6 +242,7 @@ impl ConcurrencyGovernor {
 
     /// The place of a call is free again.
     pub fn ended(&mut self, now: Duration, call: OpenCall, ended: Ended) {
+        self.cohort.pass_time(now, self.open);
         self.open = self.open.saturating_sub(1);
         if let Some(outcome) = self.cohort.ended(now, call, ended, self.usual) {
             self.conclude(&outcome);
@@ -223,23 +251,20 @@ impl ConcurrencyGovernor {
     }
 
     /// What follows from a cohort.
-    fn conclude(&mut self, Outcome { open, lost, times }: &Outcome) {
+    fn conclude(&mut self, Outcome { open, held, lost, times }: &Outcome) {
         let slowness = self.lengths.slowness(times);
         let looked = self.look.take().is_some();
         if let (false, Some(mean)) = (looked, times.mean()) {
             self.usual = if self.usual > 0.0 { (self.usual + mean) / 2.0 } else { mean };
         }
-        if *lost > LOST && self.is_in_use(*open) {
+        // Whether the limit is what kept others back.
+        let in_use = *held >= IN_USE * f64::from(self.limit());
+        if *lost > LOST && in_use {
             self.fall(open / 2.0);
         } else if let Some(slowness) = slowness {
             let sight = Sight { open: *open, slowness };
-            if looked { self.saw(sight) } else { self.cruised(sight) }
+            if looked { self.saw(sight) } else { self.cruised(sight, in_use) }
         }
-    }
-
-    /// Whether the limit is what keeps others back when so many are open.
-    fn is_in_use(&self, open: f64) -> bool {
-        open >= IN_USE * f64::from(self.limit())
     }
 
     /// How slow the endpoint is with room, as far as is known.
@@ -248,9 +273,8 @@ impl ConcurrencyGovernor {
     }
 
     /// A cohort under the whole limit.
-    fn cruised(&mut self, sight: Sight) {
+    fn cruised(&mut self, sight: Sight, in_use: bool) {
         self.last = Some(sight);
-        let in_use = self.is_in_use(sight.open);
         let few = sight.open < FEW && !in_use;
         let tolerance = self.limits.tolerance;
         let least = self.limit() <= self.limits.min;
@@ -270,7 +294,7 @@ impl ConcurrencyGovernor {
         }
         self.interest = match () {
             () if few || least => Interest::None,
-            () if self.unsure => Interest::Urgent,
+            () if self.unsure || self.fell => Interest::Urgent,
             () if factor > tolerance * WORSE && !self.vain => Interest::Urgent,
             () if factor > tolerance * WORSE || (factor > QUEUE && in_use) => Interest::Some,
             () => Interest::None,
@@ -288,7 +312,7 @@ impl ConcurrencyGovernor {
         self.remember(sight.slowness);
         self.proven = self.limit;
         let (fewer, faster) = (before.open / sight.open, before.slowness / sight.slowness);
-        if fewer * IN_USE <= 1.0 {
+        if fewer * FEWER <= 1.0 {
             return;
         }
         // 0: the calls have nothing to do with it; 1: all that are more than these wait.
@@ -296,6 +320,7 @@ impl ConcurrencyGovernor {
         let tolerance = self.limits.tolerance;
         self.vain = gain < PROOF * tolerance.log2();
         self.unsure = queue && gain >= STILL_FULL;
+        self.fell = faster > tolerance * WORSE;
         if self.unsure {
             self.fall(sight.open);
         } else if faster > tolerance {
@@ -323,10 +348,9 @@ impl ConcurrencyGovernor {
         self.limit = limit.clamp(f64::from(self.limits.min), f64::from(self.limits.max));
     }
 
-    /// Begins with a look if it is time for one.
-    fn look_in_time(&mut self, now: Duration) {
-        let before = std::mem::replace(&mut self.asked, now);
-        let Some(last) = self.last.filter(|_| self.look.is_none()) else { return };
+    /// Begins with a look if it is time for one, which was asked last `before`.
+    fn look_if_due(&mut self, now: Duration, before: Duration) {
+        let Some(last) = self.last else { return };
         let calls = match self.interest {
             Interest::None => return,
             Interest::Some => LOOKS.0,
@@ -337,7 +361,7 @@ impl ConcurrencyGovernor {
         let ms = u128::from(((calls * self.usual * 1000.0) as u64).max(1).next_power_of_two());
         let half = (last.open / 2.0).floor().max(f64::from(self.limits.min));
         let due = self.unsure || now.as_millis() / ms > before.as_millis() / ms;
-        if due && half <= IN_USE * last.open {
+        if due && half <= FEWER * last.open {
             self.look = Some(half);
             self.cohort = self.cohort.next(now, self.allowed());
         }
