@@ -4,9 +4,9 @@
 use starling_agents::AgentCatalogue;
 use starling_llm::{
     Backoff, Model, OfflineModel, OpenAiModel, OpenAiOptions, Price, Purpose,
-    mock::{MockAction, MockOptions, MockServer, scripts},
+    mock::{MockAction, MockOptions, MockServer, chaos::Kind, scripts},
 };
-use starling_protocol::{Body, Outcome, OutcomeStatus, Topic, Usage};
+use starling_protocol::{Body, Outcome, OutcomeStatus, TaskState, Topic, Usage};
 use starling_runtime::Node;
 use starling_service::{
     Parts,
@@ -181,6 +181,52 @@ async fn a_budget_is_kept_by_all_services_together_whatever_runs_at_once_and_fai
         }
         node.shutdown.cancel();
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hardly_a_task_fails_for_replies_that_are_bad_in_every_way() {
+    const INTENTS: usize = 30;
+    const TASKS: usize = 100;
+    let script = scripts::fanout(TASKS, scripts::Latencies::default());
+    let server = MockServer::start(MockOptions::new(Arc::new(move |call| {
+        // Every twentieth reply is bad, in each way in turn.
+        let turn = usize::try_from(call.number / 20).unwrap() % Kind::ALL.len();
+        match script(call) {
+            MockAction::Reply { text, .. } if call.number % 20 == 0 => {
+                Kind::ALL[turn].act(call, &text, Duration::ZERO)
+            }
+            action => action,
+        }
+    })));
+    let server = server.unwrap();
+    let mut options = OpenAiOptions::new(server.base_url(), "m");
+    options.backoff = Backoff { base: Duration::from_millis(1), cap: Duration::from_millis(5) };
+    options.max_response_bytes = 1 << 20;
+    let settings = [
+        ("processor.slots.worker", "20"),
+        ("processor.slots.critic", "20"),
+        ("coordinator.max_plan_attempts", "10"),
+    ];
+    let (node, outcomes) = swarm_with(Arc::new(OpenAiModel::new(options).unwrap()), &settings).await;
+    for n in 0..INTENTS {
+        publish_raw(&node, &Topic::Intents, format!(r#"{{"id":"i{n}","goal":"g{n}"}}"#)).await;
+    }
+    let (mut all, mut failed) = (0, Vec::new());
+    for _ in 0..INTENTS {
+        let (_, outcome) = outcome(&outcomes).await;
+        assert!(!outcome.answer.is_empty(), "{outcome:#?}");
+        all += outcome.task_reports.len();
+        failed.extend(outcome.task_reports.into_iter().filter(|task| task.status != TaskState::Succeeded));
+    }
+    assert!(all >= INTENTS * TASKS);
+    assert!(failed.len() * 10_000 <= 3 * all, "{failed:#?}");
+    let calls = usize::try_from(server.stats().calls).unwrap();
+    println!(
+        "{all} tasks, {calls} calls, {} of them with a bad reply, {} tasks failed",
+        calls / 20,
+        failed.len()
+    );
+    node.shutdown.cancel();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -71,6 +71,11 @@ impl Fault {
         Fault { amend: Some(Box::new(Amend::Repeat)), ..Fault::new(ModelErrorKind::BadReply, message) }
     }
 
+    /// A reply that the model or its provider did not let through.
+    pub(super) fn held_back(message: impl Into<String>) -> Fault {
+        Fault { amend: Some(Box::new(Amend::Repeat)), ..Fault::new(ModelErrorKind::Filtered, message) }
+    }
+
     /// A reply that is not what the model was asked for. It `said` this.
     pub(super) fn wrong_reply(message: impl Into<String>, wrong: impl Into<String>, said: &str) -> Fault {
         let said = said.chars().take(MAX_SAID_CHARS).collect();

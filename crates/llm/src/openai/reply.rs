@@ -140,13 +140,14 @@ fn once(body: &[u8]) -> serde_json::Result<Completion> {
     if said.trim_ascii() == rest.trim_ascii() { Ok(first) } else { Err(error) }
 }
 
+/// A reply that was held back. Another one to the same question may pass, so it is asked for once more; a question that was
+/// refused comes with a status of its own and is not.
 fn refused(finish: Option<&str>, refusal: Option<&str>) -> Option<Fault> {
     if let Some(refusal) = refusal.filter(|text| !text.is_empty()) {
-        let message = format!("the model refused: {}", fault::quote(refusal));
-        return Some(Fault::new(ModelErrorKind::Filtered, message));
+        return Some(Fault::held_back(format!("the model refused: {}", fault::quote(refusal))));
     }
     (finish == Some("content_filter"))
-        .then(|| Fault::new(ModelErrorKind::Filtered, "the provider's content filter stopped the reply"))
+        .then(|| Fault::held_back("the provider's content filter stopped the reply"))
 }
 
 fn usable_text(raw: &str, wanted: Wanted, finish: Option<&str>) -> Result<String, Fault> {
