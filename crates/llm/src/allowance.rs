@@ -43,16 +43,6 @@ pub(crate) fn check(
     Ok(())
 }
 
-/// What is left of an allowance after `report`.
-pub(crate) fn left(allowance: &Allowance, report: &CallReport) -> Allowance {
-    let taken = report.usage.prompt_tokens.saturating_add(report.usage.completion_tokens);
-    Allowance {
-        calls: allowance.calls.saturating_sub(report.calls).max(0),
-        tokens: allowance.tokens.map(|most| most.saturating_sub(taken).max(0)),
-        cost_usd: allowance.cost_usd.map(|most| (most - report.cost_usd).max(0.0)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,7 +2,7 @@
 
 use crate::{
     ChatReply, ChatRequest, FailedAttempts, Model, ModelError, ModelInfo, Purpose, Purposes, StreamEvent,
-    TextStream, allowance,
+    TextStream,
 };
 use async_trait::async_trait;
 use futures::StreamExt as _;
@@ -62,25 +62,8 @@ fn passes_on(error: &ModelError) -> bool {
     passes
 }
 
-/// What both took; the later one answered.
-fn sum(earlier: &CallReport, later: CallReport) -> CallReport {
-    let mut usage = later.usage;
-    usage.prompt_tokens = usage.prompt_tokens.saturating_add(earlier.usage.prompt_tokens);
-    usage.completion_tokens = usage.completion_tokens.saturating_add(earlier.usage.completion_tokens);
-    usage.cached_tokens = usage.cached_tokens.saturating_add(earlier.usage.cached_tokens);
-    CallReport {
-        offline: earlier.offline || later.offline,
-        calls: later.calls.saturating_add(earlier.calls),
-        usage,
-        cost_usd: later.cost_usd + earlier.cost_usd,
-        latency_ms: later.latency_ms.saturating_add(earlier.latency_ms),
-        unpriced_calls: later.unpriced_calls.saturating_add(earlier.unpriced_calls),
-        ..later
-    }
-}
-
 fn with_spent(error: ModelError, spent: &CallReport) -> ModelError {
-    ModelError { report: sum(spent, error.report), ..error }
+    ModelError { report: error.report.after(spent), ..error }
 }
 
 #[async_trait]
@@ -130,13 +113,13 @@ impl Model for ModelChain {
         let mut spent = CallReport::default();
         for model in before {
             match model.chat(rest(&request, &spent)).await {
-                Ok(reply) => return Ok(ChatReply { report: sum(&spent, reply.report), ..reply }),
-                Err(error) if passes_on(&error) => spent = sum(&spent, error.report),
+                Ok(reply) => return Ok(ChatReply { report: reply.report.after(&spent), ..reply }),
+                Err(error) if passes_on(&error) => spent = error.report.after(&spent),
                 Err(error) => return Err(with_spent(error, &spent)),
             }
         }
         match last.chat(rest(&request, &spent)).await {
-            Ok(reply) => Ok(ChatReply { report: sum(&spent, reply.report), ..reply }),
+            Ok(reply) => Ok(ChatReply { report: reply.report.after(&spent), ..reply }),
             Err(error) => Err(with_spent(error, &spent)),
         }
     }
@@ -148,7 +131,7 @@ impl Model for ModelChain {
         for model in before {
             match model.stream(rest(&request, &spent)).await {
                 Ok(events) => return Ok(after(spent, events)),
-                Err(error) if passes_on(&error) => spent = sum(&spent, error.report),
+                Err(error) if passes_on(&error) => spent = error.report.after(&spent),
                 Err(error) => return Err(with_spent(error, &spent)),
             }
         }
@@ -161,7 +144,7 @@ impl Model for ModelChain {
 
 /// The question to the next one, which may take what is left.
 fn rest(request: &ChatRequest, spent: &CallReport) -> ChatRequest {
-    let allowance = request.allowance.as_ref().map(|all| allowance::left(all, spent));
+    let allowance = request.allowance.as_ref().map(|all| all.after(spent));
     ChatRequest { allowance, ..request.clone() }
 }
 
@@ -169,7 +152,7 @@ fn rest(request: &ChatRequest, spent: &CallReport) -> ChatRequest {
 #[allow(clippy::result_large_err)] // it is the port's item, and one of a stream
 fn after(spent: CallReport, events: TextStream) -> TextStream {
     let add = move |event| match event {
-        Ok(StreamEvent::Done(report)) => Ok(StreamEvent::Done(sum(&spent, report))),
+        Ok(StreamEvent::Done(report)) => Ok(StreamEvent::Done(report.after(&spent))),
         Err(error) => Err(with_spent(error, &spent)),
         text => text,
     };

@@ -9,6 +9,7 @@ mod rate;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod traced_model;
+mod window;
 
 pub use cache_figures::CacheCollector;
 pub use deadline::instant_of;
@@ -17,3 +18,4 @@ pub use model::{AskedModel, cached, model_from, traced};
 pub use program::{Parts, run_service};
 pub use rate::{EndpointLimits, RateFigures, RateLimiter};
 pub use traced_model::TracedModel;
+pub use window::{Asked, Window};

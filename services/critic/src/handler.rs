@@ -11,7 +11,7 @@ use starling_protocol::{
     Unparseable, Verdict,
 };
 use starling_runtime::{Clock, EnvelopeHandler, HandleError, HandlerContext, Metrics, telemetry::Spans};
-use starling_service::instant_of;
+use starling_service::{Asked, Window, instant_of};
 use std::sync::Arc;
 
 /// Handles results.
@@ -23,6 +23,7 @@ pub struct CriticHandler {
     metrics: Arc<Metrics>,
     clock: Clock,
     prompt: PromptBudget,
+    window: Window,
 }
 
 impl CriticHandler {
@@ -36,7 +37,7 @@ impl CriticHandler {
         prompt: PromptBudget,
     ) -> Self {
         let schema = Arc::new(verdict_schema());
-        Self { model, catalogue, schema, spans, metrics, clock, prompt }
+        Self { model, catalogue, schema, spans, metrics, clock, prompt, window: Window::default() }
     }
 
     async fn judge(
@@ -61,9 +62,9 @@ impl CriticHandler {
             result: &result.output,
         };
         let allowance = result.critic_allowance;
-        let request = ChatRequest {
+        let ask = |budget| ChatRequest {
             purpose: Purpose::Judge,
-            messages: within(allowance.as_ref(), agent, self.prompt, |budget| {
+            messages: within(allowance.as_ref(), agent, budget, |budget| {
                 judge_messages(agent, &prompt, budget)
             }),
             format: Format::Json {
@@ -79,8 +80,8 @@ impl CriticHandler {
             // What one attempt said is judged once: another attempt says something else, or deserves the same verdict.
             reuse: Reuse::Allowed,
         };
-        let question = request.clone();
-        match self.model.chat(request).await {
+        let Asked { question, reply } = self.window.ask(self.model.as_ref(), self.prompt, ask).await;
+        match reply {
             Ok(reply) => match read_verdict(&reply.text) {
                 Reply::Scored(scored) => {
                     span.set("starling.score", scored.score);

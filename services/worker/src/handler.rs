@@ -14,7 +14,7 @@ use starling_runtime::{
     Clock, EnvelopeHandler, HandleError, HandlerContext,
     telemetry::{ActiveSpan, Spans},
 };
-use starling_service::{Unread, instant_of, intent_texts};
+use starling_service::{Asked, Unread, Window, instant_of, intent_texts};
 use std::sync::Arc;
 
 /// The code of a failure because a task names an agent that this worker does not have.
@@ -44,6 +44,7 @@ pub struct WorkHandler {
     spans: Spans,
     clock: Clock,
     options: WorkOptions,
+    window: Window,
 }
 
 /// What came of a task: the output or why there is none, and what the model call took.
@@ -58,7 +59,7 @@ impl WorkHandler {
         clock: Clock,
         options: WorkOptions,
     ) -> Self {
-        Self { model, catalogue, spans, clock, options }
+        Self { model, catalogue, spans, clock, options, window: Window::default() }
     }
 
     async fn work(&self, envelope: &Envelope, task: &Task, cx: &HandlerContext) -> Result<Done, HandleError> {
@@ -77,9 +78,9 @@ impl WorkHandler {
             }
             Err(Unread::Later(retry)) => return Err(retry),
         };
-        let request = ChatRequest {
+        let ask = |budget| ChatRequest {
             purpose: agent.purpose.into(),
-            messages: self.messages(agent, task, &reading),
+            messages: self.messages(agent, task, &reading, budget),
             format: Format::Text,
             max_tokens: agent.max_tokens_within(task.allowance.as_ref()),
             temperature: agent.temperature,
@@ -88,8 +89,8 @@ impl WorkHandler {
             allowance: task.allowance,
             reuse: Reuse::for_attempt(task.attempt),
         };
-        let question = request.clone();
-        let done = match self.model.chat(request).await {
+        let Asked { question, reply } = self.window.ask(self.model.as_ref(), self.options.prompt, ask).await;
+        let done = match reply {
             Ok(reply) if reply.text.len() > self.options.max_output_bytes => {
                 self.model.forget(&question).await;
                 let message = format!(
@@ -122,10 +123,10 @@ impl WorkHandler {
         self.catalogue.get(&task.agent).filter(|agent| agent.purpose == wanted).or(fallback)
     }
 
-    fn messages(&self, agent: &Agent, task: &Task, reading: &Reading) -> Vec<Message> {
+    fn messages(&self, agent: &Agent, task: &Task, reading: &Reading, budget: PromptBudget) -> Vec<Message> {
         let (inputs, items) = intent_texts(reading.intent.as_ref());
         let results = &reading.results;
-        within(task.allowance.as_ref(), agent, self.options.prompt, |budget| match task.kind {
+        within(task.allowance.as_ref(), agent, budget, |budget| match task.kind {
             TaskKind::Synthesis => {
                 let prompt = SynthesisPrompt { goal: &task.goal, inputs, items, results };
                 synthesis_messages(agent, &prompt, budget)

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use starling_agents::AgentCatalogue;
-use starling_llm::{Model, ModelErrorKind, Purpose};
+use starling_llm::{ChatRequest, Model, ModelErrorKind, Purpose};
 use starling_protocol::{
     Allowance, Body, CallReport, Dependency, Failure, Feedback, Input, Intent, IntentId, RecordRef, Role,
     RunId, Tag, Task, TaskId, TaskKind, TaskResult, Topic,
@@ -219,6 +219,30 @@ async fn what_is_no_task_is_a_dead_letter() {
     publish(&stage.node, envelope("i", Tag::role(Role::Worker), earlier_result("x"))).await;
     let letter = dead.next().await.envelope;
     assert_eq!(letter.body, earlier_result("x"));
+    stage.node.shutdown.cancel();
+}
+
+#[tokio::test]
+async fn a_prompt_that_is_too_long_for_the_model_is_shortened_once_and_later_ones_from_the_start() {
+    const MOST: usize = 30_000;
+    let length = |request: &ChatRequest| request.messages.iter().map(|m| m.text.len()).sum::<usize>();
+    let model = ScriptedModel::new(move |request| match length(request) {
+        0..MOST => Answer::Say("done".to_owned()),
+        _ => Answer::Fail(ModelErrorKind::ContextTooLong),
+    });
+    let stage = stage(model.clone()).await;
+    let long = stored(&stage, earlier_result(&"many words ".repeat(5_000))).await;
+    let dependency =
+        Dependency { task_id: task().task_id, title: "Long".into(), result: Some(long), failure: None };
+    for (calls, asked) in [(2, 2), (1, 3)] {
+        give(&stage, Task { dependencies: vec![dependency.clone()], ..task() }).await;
+        let result = result(&stage.critic).await;
+        assert_eq!((result.output.as_str(), result.report.calls), ("done", calls));
+        assert_eq!(model.asked().len(), asked);
+    }
+    let lengths: Vec<usize> = model.asked().iter().map(length).collect();
+    assert!(lengths[0] > 50_000 && lengths[1] > MOST / 2 && lengths[1] == lengths[2], "{lengths:?}");
+    assert!(model.asked()[1].messages[1].text.contains("left out)"), "it says that something is missing");
     stage.node.shutdown.cancel();
 }
 

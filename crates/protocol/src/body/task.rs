@@ -60,6 +60,42 @@ pub struct Allowance {
     pub cost_usd: Option<f64>,
 }
 
+impl Allowance {
+    /// What is left of it after `report`.
+    #[must_use]
+    pub fn after(&self, report: &CallReport) -> Self {
+        let taken = report.usage.prompt_tokens.saturating_add(report.usage.completion_tokens);
+        Self {
+            calls: self.calls.saturating_sub(report.calls).max(0),
+            tokens: self.tokens.map(|most| most.saturating_sub(taken).max(0)),
+            cost_usd: self.cost_usd.map(|most| (most - report.cost_usd).max(0.0)),
+        }
+    }
+}
+
+impl CallReport {
+    /// What both took, where this one came after `earlier` and gave the answer.
+    #[must_use]
+    pub fn after(self, earlier: &CallReport) -> Self {
+        let sum = i64::saturating_add;
+        Self {
+            offline: earlier.offline || self.offline,
+            calls: sum(self.calls, earlier.calls),
+            usage: Usage {
+                prompt_tokens: sum(self.usage.prompt_tokens, earlier.usage.prompt_tokens),
+                completion_tokens: sum(self.usage.completion_tokens, earlier.usage.completion_tokens),
+                cached_tokens: sum(self.usage.cached_tokens, earlier.usage.cached_tokens),
+            },
+            cost_usd: self.cost_usd + earlier.cost_usd,
+            latency_ms: sum(self.latency_ms, earlier.latency_ms),
+            unpriced_calls: sum(self.unpriced_calls, earlier.unpriced_calls),
+            cached_calls: sum(self.cached_calls, earlier.cached_calls),
+            cached_prompt_tokens: sum(self.cached_prompt_tokens, earlier.cached_prompt_tokens),
+            model: self.model,
+        }
+    }
+}
+
 /// A task that another builds on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Dependency {
