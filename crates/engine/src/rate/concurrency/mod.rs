@@ -201,6 +201,12 @@ impl ConcurrencyGovernor {
         self.look.unwrap_or(self.limit) as u32
     }
 
+    /// Whether a look goes on, which ends with a call or with the time.
+    #[must_use]
+    pub fn is_looking(&self) -> bool {
+        self.look.is_some()
+    }
+
     /// Calls that are open.
     #[must_use]
     pub fn open(&self) -> u32 {
