@@ -263,6 +263,30 @@ async fn no_purpose_keeps_the_places_of_another_one() {
     critics_do_not_starve_a_planner(RateLimiter::new(of_all), "of critics", "of planners").await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn who_waits_is_not_kept_by_calls_that_hang_while_fewer_are_tried() {
+    let concurrency = ConcurrencyLimits { start: 16, ..ConcurrencyLimits::default() };
+    let rate = RateSettings::unlimited();
+    let limiter = RateLimiter::new(EndpointLimits { rate, concurrency, ..limits_as_set() });
+    let calls: Vec<_> = (0..40)
+        .map(|number| {
+            let limiter = limiter.clone();
+            tokio::spawn(async move {
+                let mut leave = admit(&limiter, 600 * SECOND).await;
+                // The first 16 are answered, and all others hang.
+                sleep(if number < 16 { SECOND } else { 600 * SECOND }).await;
+                leave.used(Usage { prompt_tokens: 5, completion_tokens: 5 });
+            })
+        })
+        .collect();
+    let open = || limiter.figures()[0].open.iter().sum::<usize>();
+    sleep(2 * SECOND).await;
+    assert!(open() < 16, "{} are open to see how long calls take then", open());
+    sleep(30 * SECOND).await;
+    assert_eq!((open(), limiter.figures()[0].waiting), (16, 8));
+    calls.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
 #[tokio::test]
 async fn an_endpoint_that_is_full_and_does_not_say_so_is_given_fewer_calls() {
     let mut options = MockOptions::new(Arc::new(|_| MockAction::reply("fine")));

@@ -1,7 +1,7 @@
 //! How many calls may be open at an endpoint that does not say when it has too many.
 
 use super::endpoint::{Kind, Question, Run, Seen, run};
-use starling_engine::rate::{ConcurrencyGovernor, ConcurrencyLimits, Ended};
+use starling_engine::rate::{ConcurrencyGovernor, ConcurrencyLimits, Ended, OpenCall};
 use std::time::Duration;
 
 fn starting_at(start: u32) -> ConcurrencyLimits {
@@ -165,26 +165,53 @@ fn bounds_are_kept_and_a_fixed_number_stays() {
     assert!(seen.work(10.0, 600.0) >= 6.9, "without looks");
 }
 
+const fn at(seconds: u64) -> Duration {
+    Duration::from_secs(1000 + seconds)
+}
+
+/// As many as may be open.
+fn fill(governor: &mut ConcurrencyGovernor, now: Duration) -> Vec<OpenCall> {
+    governor.tick(now);
+    let mut calls = Vec::new();
+    while governor.has_room() {
+        calls.push(governor.begin(now, 0));
+    }
+    calls
+}
+
+fn replied() -> Ended {
+    Ended::Replied { tokens: 10, took: Duration::from_secs(1) }
+}
+
 #[test]
 fn a_look_that_comes_to_nothing_is_given_up() {
     let mut governor = ConcurrencyGovernor::new(starting_at(16));
-    let at = |seconds: u64| Duration::from_secs(1000 + seconds);
-    let open = |governor: &mut ConcurrencyGovernor, now| {
-        let mut calls = Vec::new();
-        governor.tick(now);
-        while governor.has_room() {
-            calls.push(governor.begin(now, 0));
-        }
-        calls
-    };
-    // What is known after the first calls is too little, so it looks how it is with half as many.
-    for call in open(&mut governor, at(0)) {
-        governor.ended(at(1), call, Ended::Replied { tokens: 10, took: Duration::from_secs(1) });
+    // That there is room is not known after the first calls, so it looks how it is with half as many.
+    for call in fill(&mut governor, at(0)) {
+        governor.ended(at(1), call, replied());
     }
-    let hanging = open(&mut governor, at(1));
-    assert_eq!((hanging.len(), governor.allowed(), governor.limit()), (4, 4, 16));
+    let hanging = fill(&mut governor, at(1)).len();
+    assert_eq!((hanging, governor.allowed(), governor.limit()), (4, 4, 16));
     // Nothing is answered any more.
     assert!(governor.tick(at(2)).is_some_and(|left| left <= Duration::from_secs(16)));
     assert_eq!(governor.tick(at(30)), None);
-    assert_eq!(open(&mut governor, at(30)).len(), 12);
+    assert_eq!(fill(&mut governor, at(30)).len(), 12);
+}
+
+#[test]
+fn calls_that_get_no_reply_for_long_lower_it_and_errors_at_once_do_not() {
+    let mut governor = ConcurrencyGovernor::new(ConcurrencyLimits { max: 32, ..starting_at(16) });
+    let mut now = 0;
+    let mut rounds = |governor: &mut ConcurrencyGovernor, count: u32, lasting: u64, ended: Ended| {
+        for _ in 0..count {
+            let calls = fill(governor, at(now));
+            now += lasting;
+            calls.into_iter().for_each(|call| governor.ended(at(now), call, ended));
+        }
+        governor.limit()
+    };
+    assert_eq!(rounds(&mut governor, 10, 1, replied()), 32);
+    assert_eq!(rounds(&mut governor, 10, 0, Ended::Unanswered), 32);
+    assert!(rounds(&mut governor, 10, 60, Ended::Unanswered) <= 4);
+    assert_eq!(rounds(&mut governor, 100, 1, replied()), 32, "and it comes back");
 }

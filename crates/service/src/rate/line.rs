@@ -204,7 +204,12 @@ impl Line {
     }
 
     pub(super) fn call_first_of(&self, state: &State) {
-        if let Some((_, first)) = self.first_of(state) {
+        let first = self.first_of(state).or_else(|| {
+            // Somebody has to see to it that a look comes to its end, though no call may end.
+            let looking = state.concurrency.is_looking();
+            looking.then(|| state.queue.first(|_| true)).flatten()
+        });
+        if let Some((_, first)) = first {
             first.called.notify_one();
         }
     }

@@ -16,9 +16,10 @@
 //! Peterson 1995) is that of the shortest reply and stays when the endpoint becomes slower for everybody; a long mean
 //! (Gradient2) comes after the load itself, so that a limit under lasting load rises without end. Here it is measured, as
 //! BBR does it (Cardwell et al., 2016): at times one cohort runs with half as many open calls as before, the look. A limit
-//! never falls but on the proof of a look, that fewer open calls are faster calls. So an endpoint that is slow for another
-//! reason keeps its limit, and the limit settles where the second half of the open calls brings just a third more replies
-//! (at the tolerance of 1.5), whether the endpoint queues or slows down by degrees.
+//! does not fall but on the proof of a look that fewer open calls are faster calls, or where so many calls get no reply
+//! that nothing can be measured. So an endpoint that is slow for another reason keeps its limit, and the limit settles
+//! where the second half of the open calls brings just a third more replies (at the tolerance of 1.5), whether the
+//! endpoint queues or slows down by degrees.
 //!
 //! Looks cost replies, so there are none as long as nothing speaks for a queue. They begin at times that are the same for
 //! all processes if their clocks are: of several who ask one endpoint, one alone would not see it with room. For the same
@@ -48,8 +49,8 @@ const LOST: f64 = 0.25;
 const QUEUE: f64 = 1.2;
 /// The endpoint is so much faster than it was with room that it has become another one.
 const FASTER: f64 = 0.8;
-/// Part of the gain that the tolerance stands for which a look has to show for the limit to fall.
-const PROOF: f64 = 0.5;
+/// Part of the gain that the tolerance stands for. A look that shows less was in vain: it is not the calls' own doing.
+const IN_VAIN: f64 = 0.5;
 /// Beyond the tolerated slowness by this factor there is more to it than chance.
 const WORSE: f64 = 1.1;
 /// Times of calls between two looks, and between two of them where something has changed.
@@ -200,6 +201,12 @@ impl ConcurrencyGovernor {
         self.look.unwrap_or(self.limit) as u32
     }
 
+    /// Whether a look goes on, which ends with a call or with the time.
+    #[must_use]
+    pub fn is_looking(&self) -> bool {
+        self.look.is_some()
+    }
+
     /// Calls that are open.
     #[must_use]
     pub fn open(&self) -> u32 {
@@ -318,7 +325,7 @@ impl ConcurrencyGovernor {
         // 0: the calls have nothing to do with it; 1: all that are more than these wait.
         let gain = faster.ln() / fewer.ln();
         let tolerance = self.limits.tolerance;
-        self.vain = gain < PROOF * tolerance.log2();
+        self.vain = gain < IN_VAIN * tolerance.log2();
         self.unsure = queue && gain >= STILL_FULL;
         self.fell = faster > tolerance * WORSE;
         if self.unsure {
