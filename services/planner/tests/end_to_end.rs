@@ -189,8 +189,8 @@ async fn hardly_a_task_fails_for_replies_that_are_bad_in_every_way() {
     const TASKS: usize = 100;
     let script = scripts::fanout(TASKS, scripts::Latencies::default());
     let server = MockServer::start(MockOptions::new(Arc::new(move |call| {
-        // Every twentieth reply is bad, in each way in turn.
-        let turn = usize::try_from(call.number / 20).unwrap() % Kind::ALL.len();
+        // Every twentieth reply is bad, in each way in turn, those that are alike not one after the other.
+        let turn = usize::try_from(call.number / 20).unwrap() * 17 % Kind::ALL.len();
         match script(call) {
             MockAction::Reply { text, .. } if call.number % 20 == 0 => {
                 Kind::ALL[turn].act(call, &text, Duration::ZERO)
