@@ -32,14 +32,14 @@ pub(super) async fn run(session: &Session, args: &FanoutArgs) -> Result<Figures,
     let scene = Scene::of(session, &args.swarm, model)?;
     let stage = Stage::on(session, &args.swarm, scene.clone(), true).await?;
     // One intent beforehand opens connections and fills caches.
-    measure(&stage, "warm", 1).await?;
+    measure(&stage, &scene, "warm", 1).await?;
     let cpu = cpu_time();
     let start = Instant::now();
     let before = scene.served();
     let settled = tokio::spawn(after_settling(scene.clone()));
-    let times = measure(&stage, "intent", args.intents).await?;
+    let Measured { times, busy } = measure(&stage, &scene, "intent", args.intents).await?;
     let wall = start.elapsed();
-    let requests = requests(args, &scene, before, settled, start).await?;
+    let requests = requests(args, &scene, before, settled, busy, start).await?;
     let subtasks = (args.intents * args.tasks) as f64;
     let rate = subtasks / wall.as_secs_f64();
     let mut figures = Figures::new("fanout", args.swarm.bus.name());
@@ -63,8 +63,11 @@ pub(super) async fn run(session: &Session, args: &FanoutArgs) -> Result<Figures,
 /// How long a swarm may take to find out what an endpoint allows.
 const SETTLING: Duration = Duration::from_secs(10);
 
-/// What the model server has counted when the swarm should know its limit, and when that was.
-async fn after_settling(scene: Arc<Scene>) -> (Option<MockStats>, Instant) {
+/// What the model server has counted, and when that was.
+type Counted = (Option<MockStats>, Instant);
+
+/// When the swarm should know its limit.
+async fn after_settling(scene: Arc<Scene>) -> Counted {
     tokio::time::sleep(SETTLING).await;
     (scene.served(), Instant::now())
 }
@@ -75,23 +78,26 @@ async fn requests(
     args: &FanoutArgs,
     scene: &Scene,
     before: Option<MockStats>,
-    settled: JoinHandle<(Option<MockStats>, Instant)>,
+    settled: JoinHandle<Counted>,
+    busy: Counted,
     start: Instant,
 ) -> Result<Vec<(&'static str, f64)>, CliError> {
     let (Some(before), Some(now)) = (before, scene.served()) else { return Ok(Vec::new()) };
     let wall = start.elapsed().as_secs_f64();
     let mut figures = vec![("requests_per_s", ((now.calls - before.calls) as f64 / wall).round())];
     let Some(allowed) = args.provider_rate else { return Ok(figures) };
-    if !settled.is_finished() {
+    let (Some(until), ended) = busy else { return Ok(figures) };
+    if !settled.is_finished() || ended.duration_since(start) <= SETTLING {
         return Err(CliError::Failed(format!(
-            "all was done within {SETTLING:?}, before the swarm could settle: more intents"
+            "nearly all was done within {SETTLING:?}, before the swarm could settle: more intents"
         )));
     }
     let Ok((Some(settled), since)) = settled.await else { return Ok(figures) };
-    let (calls, refused) = (now.calls - settled.calls, now.refused - settled.refused);
+    let (calls, refused) = (until.calls - settled.calls, until.refused - settled.refused);
+    let took = ended.duration_since(since).as_secs_f64();
     figures.extend([
         ("refused_share_once_settled", refused as f64 / (calls + refused).max(1) as f64),
-        ("allowed_rate_used", calls as f64 / since.elapsed().as_secs_f64() / f64::from(allowed)),
+        ("allowed_rate_used", calls as f64 / took / f64::from(allowed)),
         ("refused_in_all", (now.refused - before.refused) as f64),
     ]);
     Ok(figures)
@@ -114,8 +120,16 @@ async fn sizes(stage: &Stage) -> Result<Sizes, CliError> {
     Ok(Sizes { task, result, verdict: result })
 }
 
-/// Submits all at once and waits for all; how long each took.
-async fn measure(stage: &Stage, name: &str, intents: usize) -> Result<Vec<Duration>, CliError> {
+/// What came of a number of intents.
+struct Measured {
+    /// How long each took.
+    times: Vec<Duration>,
+    /// When a tenth of them was left, so that there was still enough to do for all workers.
+    busy: Counted,
+}
+
+/// Submits all at once and waits for all.
+async fn measure(stage: &Stage, scene: &Scene, name: &str, intents: usize) -> Result<Measured, CliError> {
     let mut submitted = HashMap::new();
     for n in 0..intents {
         let id = IntentId::from_string(format!("{name}-{n}"));
@@ -123,6 +137,7 @@ async fn measure(stage: &Stage, name: &str, intents: usize) -> Result<Vec<Durati
         stage.submit(&id).await?;
     }
     let mut times = Vec::with_capacity(intents);
+    let mut busy = (None, Instant::now());
     while !submitted.is_empty() {
         let (id, outcome, at) = stage.outcome().await?;
         if outcome.status != OutcomeStatus::Succeeded {
@@ -130,7 +145,10 @@ async fn measure(stage: &Stage, name: &str, intents: usize) -> Result<Vec<Durati
         }
         if let Some(since) = submitted.remove(&id) {
             times.push(at - since);
+            if submitted.len() == intents / 10 {
+                busy = (scene.served(), Instant::now());
+            }
         }
     }
-    Ok(times)
+    Ok(Measured { times, busy })
 }
