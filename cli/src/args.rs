@@ -320,6 +320,9 @@ pub struct FanoutArgs {
     /// Milliseconds that each model call takes.
     #[arg(long, value_name = "MS", default_value_t = 0)]
     pub model_latency: u64,
+    /// Only tasks take that long; plans, verdicts and answers come at once.
+    #[arg(long, conflicts_with = "model_in_process")]
+    pub only_work: bool,
     /// Requests a second beyond which the endpoint says 429; the swarm has to find that out. Leaves the bare pipeline out.
     #[arg(long, value_name = "PER_SECOND", conflicts_with = "model_in_process")]
     pub provider_rate: Option<u32>,

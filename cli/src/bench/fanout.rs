@@ -22,7 +22,7 @@ pub(super) async fn run(session: &Session, args: &FanoutArgs) -> Result<Figures,
     let model = if args.swarm.model_in_process {
         BenchModel::InProcess(Arc::new(Probe::layers(1, args.tasks, latency)))
     } else {
-        let mut options = MockOptions::new(scripts::fanout(args.tasks, Latencies::all(latency)));
+        let mut options = MockOptions::new(scripts::fanout(args.tasks, latencies(args)));
         options.limits = args.provider_rate.map(|rate| {
             let requests_per_s = f64::from(rate.max(1));
             MockLimits { requests_per_s, burst: (requests_per_s / 20.0).max(1.0), tokens_per_minute: None }
@@ -60,6 +60,21 @@ pub(super) async fn run(session: &Session, args: &FanoutArgs) -> Result<Figures,
     Ok(figures)
 }
 
+fn latencies(args: &FanoutArgs) -> Latencies {
+    let latency = Duration::from_millis(args.model_latency);
+    if args.only_work { Latencies { work: latency, ..Latencies::default() } } else { Latencies::all(latency) }
+}
+
+/// How long the calls would have taken one after the other.
+fn serial(args: &FanoutArgs, before: MockStats, now: MockStats) -> Duration {
+    let Latencies { plan, work, judge, synthesize } = latencies(args);
+    let (before, now) = (before.by_purpose, now.by_purpose);
+    plan.mul_f64((now.plan - before.plan) as f64)
+        + work.mul_f64((now.work - before.work) as f64)
+        + judge.mul_f64((now.judge - before.judge) as f64)
+        + synthesize.mul_f64((now.synthesize - before.synthesize) as f64)
+}
+
 /// How long a swarm may take to find out what an endpoint allows.
 const SETTLING: Duration = Duration::from_secs(10);
 
@@ -85,6 +100,9 @@ async fn requests(
     let (Some(before), Some(now)) = (before, scene.served()) else { return Ok(Vec::new()) };
     let wall = start.elapsed().as_secs_f64();
     let mut figures = vec![("requests_per_s", ((now.calls - before.calls) as f64 / wall).round())];
+    if args.model_latency > 0 {
+        figures.push(("times_faster_than_serial", serial(args, before, now).as_secs_f64() / wall));
+    }
     let Some(allowed) = args.provider_rate else { return Ok(figures) };
     let (Some(until), ended) = busy else { return Ok(figures) };
     if !settled.is_finished() || ended.duration_since(start) <= SETTLING {

@@ -84,16 +84,23 @@ impl Coordinator {
     }
 }
 
-/// How many tasks may be with workers: a few times what this partition's share of the fleet can run. While
-/// no worker is known, some are sent all the same: their lag is what makes an autoscaler start workers. A
+/// Tasks that wait for a member beyond the factor, for each root of its slots. Coordinators do not know of each other's
+/// tasks, so what they give a member together differs from member to member like independent draws do, by the root of the
+/// mean: where a member has one slot, its queue is empty that often that a fifth of the fleet stands idle.
+const UNEVENNESS: f64 = 3.0;
+
+/// How many tasks may be with workers: a few times what this partition's share of the fleet can run, and some more for
+/// members with few slots. While no worker is known, some are sent all the same: their lag is what makes an autoscaler start workers. A
 /// small fleet gets no more than it can run soon, because a task's time runs while it waits in the inbox.
 fn window(settings: &CoordinatorSettings, fleet: &FleetView) -> usize {
     let pool = fleet.workers.iter().filter(|worker| worker.pool.is_none());
-    let slots: f64 = pool.map(|worker| f64::from(worker.slots.max(0))).sum();
-    if slots <= 0.0 {
+    let unevenness = if fleet.active_coordinators > 1 { UNEVENNESS } else { 0.0 };
+    let wanted = |slots: f64| settings.window_factor * slots + unevenness * slots.sqrt();
+    let wanted: f64 = pool.map(|worker| wanted(f64::from(worker.slots.max(0)))).sum();
+    if wanted <= 0.0 {
         return settings.min_window;
     }
-    let share = settings.window_factor * slots / f64::from(fleet.active_coordinators.max(1));
+    let share = wanted / f64::from(fleet.active_coordinators.max(1));
     (share.ceil() as usize).max(1) // a float that is no usize becomes the nearest that is
 }
 

@@ -317,12 +317,15 @@ fn watchers_are_told_at_once_and_then_together_after_a_while() {
 
 #[test]
 fn a_small_fleet_gets_no_more_than_it_can_run_soon() {
-    let settings = CoordinatorSettings { min_window: 64, window_factor: 3.0, ..settings() };
-    let plan = (0..50).map(|at| spec(at, &format!("t{at}"), &[])).collect();
-    let mut coordinator = coordinator(settings);
-    let member = WorkerMember { process: "w".into(), pool: None, slots: 4, partitions: vec![0, 1] };
-    coordinator.step(START, Event::Fleet(FleetView { workers: vec![member], active_coordinators: 1 }));
-    coordinator.step(START, received(1, intent("a", "llm", 5)));
-    coordinator.step(START, received(2, fragment("a", 1, &run(1), 0, plan, plan_end())));
-    assert_eq!(coordinator.load().outstanding, 12);
+    // Alone, or one of two that do not know what the other one sends: half of three times the slots, and some more.
+    for (active_coordinators, outstanding) in [(1, 12), (2, 9)] {
+        let settings = CoordinatorSettings { min_window: 64, window_factor: 3.0, ..settings() };
+        let plan = (0..50).map(|at| spec(at, &format!("t{at}"), &[])).collect();
+        let mut coordinator = coordinator(settings);
+        let member = WorkerMember { process: "w".into(), pool: None, slots: 4, partitions: vec![0, 1] };
+        coordinator.step(START, Event::Fleet(FleetView { workers: vec![member], active_coordinators }));
+        coordinator.step(START, received(1, intent("a", "llm", 5)));
+        coordinator.step(START, received(2, fragment("a", 1, &run(1), 0, plan, plan_end())));
+        assert_eq!(coordinator.load().outstanding, outstanding);
+    }
 }
