@@ -6,6 +6,7 @@
 mod allowance;
 mod cache;
 mod chain;
+mod hedge;
 pub mod json_text;
 mod limiter;
 pub mod mock;
@@ -19,6 +20,7 @@ pub use cache::{
     DiskOptions, Source,
 };
 pub use chain::{Link, ModelChain};
+pub use hedge::{Hedge, HedgedModel};
 pub use limiter::{Answer, Ask, Hints, Leave, Limiter, NotSent, Quota};
 pub use offline::{OfflineModel, OfflineOptions};
 pub use openai::{Backoff, JsonForm, ModelNames, OpenAiModel, OpenAiOptions, OptionsError, Price};

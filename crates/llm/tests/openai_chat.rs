@@ -7,8 +7,8 @@ use futures::StreamExt as _;
 use serde_json::json;
 use starling_llm::mock::{MockAction, scripts};
 use starling_llm::{
-    ChatRequest, FailedAttempts, Format, JsonForm, Link, Model, ModelChain, ModelErrorKind as Kind,
-    OpenAiModel, Price, Purpose, Purposes, Speaker, StreamEvent,
+    ChatRequest, FailedAttempts, Format, Hedge, HedgedModel, JsonForm, Link, Model, ModelChain,
+    ModelErrorKind as Kind, OpenAiModel, Price, Purpose, Purposes, Speaker, StreamEvent,
 };
 use starling_protocol::{Allowance, Usage};
 use std::sync::{Arc, Mutex};
@@ -274,6 +274,40 @@ async fn where_a_model_does_not_answer_the_next_one_is_asked() {
     hurried.deadline = Instant::now() + Duration::from_millis(100);
     assert_eq!(both.chat(hurried).await.unwrap_err().kind, Kind::Deadline);
     assert_eq!(sound.stats().calls, 2);
+}
+
+#[tokio::test]
+async fn a_slow_question_is_asked_a_second_time_and_the_first_answer_counts() {
+    let server = mock(|call| match call.prompt.as_str() {
+        // Whoever asks again gets an answer at once.
+        "slow" if call.number % 2 == 1 => MockAction::hold_then_reply("late"),
+        _ => MockAction::reply("quick"),
+    });
+    let inner = Arc::new(model(&server.base_url()));
+    let hedged = HedgedModel::new(inner, Hedge { share: 0.05, quantile: 0.95 });
+    for _ in 0..20 {
+        assert_eq!(hedged.chat(request(Purpose::Work)).await.unwrap().report.calls, 1);
+    }
+    let slow = || {
+        let mut request = request(Purpose::Work);
+        request.messages.last_mut().unwrap().text = "slow".to_owned();
+        request
+    };
+    for _ in 0..2 {
+        let reply = hedged.chat(slow()).await.unwrap();
+        assert_eq!((reply.text.as_str(), reply.report.calls, reply.report.unpriced_calls), ("quick", 2, 2));
+    }
+    eventually("the slower ones are closed", || server.stats().closed_by_client == 2).await;
+    // The share is used up: this one waits for its answer.
+    let mut hurried = slow();
+    hurried.deadline = Instant::now() + Duration::from_millis(200);
+    assert_eq!(hedged.chat(hurried).await.unwrap_err().kind, Kind::Deadline);
+    // And one whose allowance is bounded is never asked twice.
+    let mut bounded = slow();
+    bounded.allowance = Some(starling_protocol::Allowance { calls: 9, ..Default::default() });
+    bounded.deadline = Instant::now() + Duration::from_millis(200);
+    let _ = hedged.chat(bounded).await;
+    assert_eq!(server.stats().calls, 20 + 4 + 2);
 }
 
 #[tokio::test]

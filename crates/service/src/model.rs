@@ -2,9 +2,9 @@
 
 use crate::{EndpointLimits, RateLimiter, TracedModel};
 use starling_llm::{
-    CacheBounds, CacheFolderError, CacheOptions, CachedModel, CachedPurposes, DiskOptions, JsonForm, Link,
-    Model, ModelChain, ModelNames, OfflineModel, OpenAiModel, OpenAiOptions, OptionsError, Price, Purpose,
-    Purposes,
+    CacheBounds, CacheFolderError, CacheOptions, CachedModel, CachedPurposes, DiskOptions, Hedge,
+    HedgedModel, JsonForm, Link, Model, ModelChain, ModelNames, OfflineModel, OpenAiModel, OpenAiOptions,
+    OptionsError, Price, Purpose, Purposes,
 };
 use starling_runtime::{
     Node,
@@ -45,6 +45,8 @@ pub fn model_from(settings: &ModelSettings) -> Result<AskedModel, OptionsError> 
         Some(first) => Arc::new(ModelChain::new(first, links)),
         None => Arc::new(OfflineModel::new()), // there is always a first one
     };
+    let hedge = Hedge { share: settings.hedge_share, quantile: settings.hedge_quantile };
+    let model = if hedge.share > 0.0 { Arc::new(HedgedModel::new(model, hedge)) } else { model };
     Ok(AskedModel { model, limiters })
 }
 

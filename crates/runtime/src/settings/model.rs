@@ -48,6 +48,10 @@ pub struct ModelSettings {
     pub retries: RetryLimits,
     /// Which replies are given again.
     pub cache: CacheSettings,
+    /// Second requests for each question, 0 for none.
+    pub hedge_share: f64,
+    /// Share of the last replies that were quicker than one that is asked for a second time.
+    pub hedge_quantile: f64,
     /// Prices by model.
     pub prices: BTreeMap<String, ModelPrice>,
 }
@@ -185,6 +189,8 @@ pub(super) fn read(r: &mut Reader) -> ModelSettings {
             burst: r.integer("model.retries.burst", 1..=1_000_000),
         },
         cache: cache(r),
+        hedge_share: r.number("model.hedge.share", 0.0..=1.0),
+        hedge_quantile: r.number("model.hedge.quantile", 0.5..=0.999),
         prices: prices(r),
     }
 }
