@@ -37,29 +37,28 @@ RUN set -eu; \
 
 # ---- The programs.
 FROM ${RUST_IMAGE} AS build
-# Packages, each with a program of the same name.
-ARG PROGRAMS="starling starling-planner starling-worker starling-critic"
 # Line tables of the release profile are for profiling on a developer's machine; here they would be 85 % of the image.
-# A panic names its place in the source all the same. OpenSSL is Debian's, once, instead of a copy in each program.
+# A panic names its place in the source all the same. OpenSSL is that of Debian, and not a copy within the program.
 ENV CARGO_INCREMENTAL=0 CARGO_TERM_COLOR=never OPENSSL_NO_VENDOR=1 \
     CARGO_PROFILE_RELEASE_DEBUG=none CARGO_PROFILE_RELEASE_STRIP=symbols
 WORKDIR /source
 COPY --from=skeleton /skeleton .
 # Exactly the command of the next step: the same packages, and so the same features of every dependency.
-RUN cargo build --release --locked $(printf -- '--package %s ' $PROGRAMS)
+RUN cargo build --release --locked --package starling
 COPY . .
 # Files keep the times of the checkout, which may be older than the empty ones that were compiled before; cargo goes
 # by the times, so every file becomes new.
 RUN find . -path ./target -prune -o -type f -exec touch {} + && \
-    cargo build --release --locked $(printf -- '--package %s ' $PROGRAMS)
-# Beside the programs: the libraries that they load and a base with a C library alone would lack, and the certificate
-# authorities by which they know model endpoints and brokers.
+    cargo build --release --locked --package starling
+# Called by the name of a service the program is that service. Beside it: the libraries that it loads and a base with a C
+# library alone would lack, and the certificate authorities by which it knows model endpoints and brokers.
 RUN set -eu; \
     mkdir -p /image/usr/local/bin /image/usr/share/doc/starling /image/etc/ssl/certs; \
-    for program in $PROGRAMS; do \
-      cp "target/release/$program" /image/usr/local/bin/; \
-      ldd "target/release/$program"; \
-    done | awk '$2 == "=>" { print $3 }' | sort -u | \
+    cp target/release/starling /image/usr/local/bin/; \
+    for service in planner worker critic; do \
+      ln -s starling "/image/usr/local/bin/starling-$service"; \
+    done; \
+    ldd target/release/starling | awk '$2 == "=>" { print $3 }' | sort -u | \
       grep -Ev '/(libc|libm|libdl|librt|libpthread|libgcc_s)\.so' | while read -r library; do \
         folder=/image$(readlink -f "${library%/*}"); \
         mkdir -p "$folder"; \

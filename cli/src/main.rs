@@ -2,13 +2,29 @@
 
 use clap::Parser as _;
 use starling::{args::Cli, commands};
-use std::process::ExitCode;
+use starling_service::run_service;
+use std::{
+    ffi::OsStr,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 /// A fifth of the processor time of a busy process went into the system's allocator.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    // Under the name of a service it is that service: the image has it once, with links, in place of four programs that
+    // are much the same.
+    let name = std::env::args_os().next().map(PathBuf::from);
+    match name.as_deref().and_then(Path::file_name).and_then(OsStr::to_str) {
+        Some("starling-planner") => return run_service("planner", starling_planner::serve),
+        Some("starling-worker") => {
+            return run_service("worker", |node, parts| starling_worker::serve(node, parts, None));
+        }
+        Some("starling-critic") => return run_service("critic", starling_critic::serve),
+        _ => {}
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
