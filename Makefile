@@ -32,7 +32,7 @@ release:
 bench: release
 	scripts/with-kafka scripts/bench
 
-# The container image of all programs.
+# The container image: one program under four names.
 image:
 	docker build --tag starling \
 		--build-arg VERSION="$$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)" \
