@@ -36,7 +36,7 @@ pub(super) async fn run(session: &Session, args: &FanoutArgs) -> Result<Figures,
     let cpu = cpu_time();
     let start = Instant::now();
     let before = scene.served();
-    let settled = tokio::spawn(after_settling(scene.clone()));
+    let settled = args.provider_rate.map(|_| tokio::spawn(after_settling(scene.clone())));
     let Measured { times, busy } = measure(&stage, &scene, "intent", args.intents).await?;
     let wall = start.elapsed();
     let requests = requests(args, &scene, before, settled, busy, start).await?;
@@ -93,7 +93,7 @@ async fn requests(
     args: &FanoutArgs,
     scene: &Scene,
     before: Option<MockStats>,
-    settled: JoinHandle<Counted>,
+    settled: Option<JoinHandle<Counted>>,
     busy: Counted,
     start: Instant,
 ) -> Result<Vec<(&'static str, f64)>, CliError> {
@@ -103,7 +103,7 @@ async fn requests(
     if args.model_latency > 0 {
         figures.push(("times_faster_than_serial", serial(args, before, now).as_secs_f64() / wall));
     }
-    let Some(allowed) = args.provider_rate else { return Ok(figures) };
+    let (Some(allowed), Some(settled)) = (args.provider_rate, settled) else { return Ok(figures) };
     let (Some(until), ended) = busy else { return Ok(figures) };
     if !settled.is_finished() || ended.duration_since(start) <= SETTLING {
         return Err(CliError::Failed(format!(

@@ -35,8 +35,7 @@ pub(super) async fn check(settings: &ModelSettings, call: bool) -> Finding {
         let remark = Remark::warning("the offline model answers, which is a program and no LLM", advice);
         return Finding::of(NAME, remark);
     }
-    let providers = std::iter::once(&settings.provider).chain(&settings.fallbacks);
-    let told = join_all(providers.map(|provider| tell(settings, provider, call))).await;
+    let told = join_all(settings.providers().map(|provider| tell(settings, provider, call))).await;
     judge(&told)
 }
 

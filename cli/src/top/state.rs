@@ -215,7 +215,7 @@ impl State {
 
     fn outcome(&mut self, id: IntentId, at: Timestamp, outcome: &Outcome) {
         let wall = outcome.latency_ms.wall;
-        let tokens = outcome.usage.prompt_tokens.saturating_add(outcome.usage.completion_tokens);
+        let tokens = outcome.usage.total();
         let intent = self.intents.entry(id.clone()).or_insert_with(|| IntentState::since(at));
         *intent = IntentState {
             phase: outcome.status.name().to_owned(),

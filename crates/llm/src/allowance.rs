@@ -25,7 +25,7 @@ pub(crate) fn check(
     if report.calls >= allowance.calls {
         return Err(Shortfall::Used(format!("{} of {} calls are made", report.calls, allowance.calls)));
     }
-    let taken = report.usage.prompt_tokens.saturating_add(report.usage.completion_tokens);
+    let taken = report.usage.total();
     let tokens = prompt.saturating_add(reply);
     if let Some(most) = allowance.tokens.filter(|most| taken.saturating_add(tokens) > *most) {
         return Err(Shortfall::Used(format!("{taken} of {most} tokens are taken, and it may take {tokens}")));

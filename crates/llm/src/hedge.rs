@@ -1,7 +1,7 @@
 //! A second request for the slowest questions; whichever is answered first counts (Dean and Barroso, "The tail at scale",
 //! 2013: hedged requests).
 
-use crate::{ChatReply, ChatRequest, FailedAttempts, Model, ModelError, ModelInfo, Purpose, TextStream};
+use crate::{ChatReply, ChatRequest, Model, ModelError, ModelInfo, Purpose, TextStream};
 use async_trait::async_trait;
 use starling_protocol::CallReport;
 use std::{
@@ -131,20 +131,8 @@ impl Model for HedgedModel {
         self.model.info()
     }
 
-    fn provenance(&self, purpose: Purpose) -> String {
-        self.model.provenance(purpose)
-    }
-
-    async fn reach(&self) -> Result<(), ModelError> {
-        self.model.reach().await
-    }
-
-    fn failed_attempts(&self) -> Vec<FailedAttempts> {
-        self.model.failed_attempts()
-    }
-
-    async fn models(&self) -> Result<Option<Vec<String>>, ModelError> {
-        self.model.models().await
+    fn wrapped(&self) -> Option<&dyn Model> {
+        Some(self.model.as_ref())
     }
 
     async fn chat(&self, request: ChatRequest) -> Result<ChatReply, ModelError> {
@@ -161,9 +149,5 @@ impl Model for HedgedModel {
 
     async fn stream(&self, request: ChatRequest) -> Result<TextStream, ModelError> {
         self.model.stream(request).await
-    }
-
-    async fn forget(&self, request: &ChatRequest) {
-        self.model.forget(request).await;
     }
 }

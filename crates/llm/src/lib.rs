@@ -16,8 +16,7 @@ mod port;
 mod prompt;
 
 pub use cache::{
-    CacheBounds, CacheCounts, CacheFigures, CacheFolderError, CacheOptions, CachedModel, CachedPurposes,
-    DiskOptions, Source,
+    CacheBounds, CacheCounts, CacheFigures, CacheFolderError, CacheOptions, CachedModel, DiskOptions, Source,
 };
 pub use chain::{Link, ModelChain};
 pub use hedge::{Hedge, HedgedModel};

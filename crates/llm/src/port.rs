@@ -12,9 +12,17 @@ pub trait Model: Send + Sync + 'static {
     /// Which model it is, before anything is asked.
     fn info(&self) -> ModelInfo;
 
+    /// The model behind this one, if it is one that stands in front of another: whatever it does not do itself goes there.
+    fn wrapped(&self) -> Option<&dyn Model> {
+        None
+    }
+
     /// Whose word the reply to a question with this purpose is: the endpoint, the model, and whatever is added to each
     /// request there. Where this is the same, equal questions get replies of equal worth.
-    fn provenance(&self, _purpose: Purpose) -> String {
+    fn provenance(&self, purpose: Purpose) -> String {
+        if let Some(model) = self.wrapped() {
+            return model.provenance(purpose);
+        }
         let ModelInfo { model, endpoint, .. } = self.info();
         format!("{model} at {endpoint}")
     }
@@ -24,13 +32,16 @@ pub trait Model: Send + Sync + 'static {
     /// # Errors
     /// [`ModelErrorKind::Unreachable`]; whatever a server answers counts as reachable.
     async fn reach(&self) -> Result<(), ModelError> {
-        Ok(())
+        match self.wrapped() {
+            Some(model) => model.reach().await,
+            None => Ok(()),
+        }
     }
 
     /// Attempts that have failed so far, also those of questions that were answered in the end: what an
     /// endpoint lets the callers feel. Sorts of failure that have not happened are among them, with 0.
     fn failed_attempts(&self) -> Vec<FailedAttempts> {
-        Vec::new()
+        self.wrapped().map_or_else(Vec::new, |model| model.failed_attempts())
     }
 
     /// The models that the endpoint says it has; `None` if it does not say. One look, no retries.
@@ -38,7 +49,10 @@ pub trait Model: Send + Sync + 'static {
     /// # Errors
     /// See [`ModelError`].
     async fn models(&self) -> Result<Option<Vec<String>>, ModelError> {
-        Ok(None)
+        match self.wrapped() {
+            Some(model) => model.models().await,
+            None => Ok(None),
+        }
     }
 
     /// Asks and waits for the whole reply. Retries what can be retried, until the deadline.
@@ -56,7 +70,11 @@ pub trait Model: Send + Sync + 'static {
 
     /// The reply to this question was of no use, so nobody is to get it a second time. Nothing happens where replies are
     /// not kept.
-    async fn forget(&self, _request: &ChatRequest) {}
+    async fn forget(&self, request: &ChatRequest) {
+        if let Some(model) = self.wrapped() {
+            model.forget(request).await;
+        }
+    }
 }
 
 /// How often attempts failed in one way.
@@ -138,6 +156,17 @@ impl FromIterator<Purpose> for Purposes {
 impl Purpose {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Plan, Self::Work, Self::Judge, Self::Synthesize];
+
+    /// Its name, in settings and metrics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Purpose::Plan => "plan",
+            Purpose::Work => "work",
+            Purpose::Judge => "judge",
+            Purpose::Synthesize => "synthesize",
+        }
+    }
 }
 
 /// Whether a reply that was given before will do.

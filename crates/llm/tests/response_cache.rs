@@ -9,9 +9,9 @@ use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt};
 use starling_llm::mock::{MockAction, MockServer};
 use starling_llm::{
-    CacheBounds, CacheFolderError, CacheOptions, CachedModel, CachedPurposes, ChatReply, ChatRequest,
-    DiskOptions, Model, ModelError, ModelErrorKind as Kind, ModelInfo, OpenAiModel, Price, Purpose, Reuse,
-    Source, StreamEvent, TextStream,
+    CacheBounds, CacheFolderError, CacheOptions, CachedModel, ChatReply, ChatRequest, DiskOptions, Model,
+    ModelError, ModelErrorKind as Kind, ModelInfo, OpenAiModel, Price, Purpose, Purposes, Reuse, Source,
+    StreamEvent, TextStream,
 };
 use starling_protocol::{CallReport, Usage};
 use std::fs;
@@ -26,7 +26,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 fn cache_options() -> CacheOptions {
     CacheOptions {
-        purposes: CachedPurposes::all(),
+        purposes: Purposes::ALL,
         ttl: MINUTE,
         memory: CacheBounds { bytes: 1 << 20, entries: 1000 },
         disk: None,
@@ -318,7 +318,7 @@ async fn what_was_of_no_use_is_forgotten() {
 
 #[tokio::test(start_paused = true)]
 async fn purposes_whose_replies_are_not_kept_are_asked_each_time() {
-    let purposes = CachedPurposes { judge: true, ..CachedPurposes::default() };
+    let purposes = [Purpose::Judge].into_iter().collect();
     let (echo, model) = echo(CacheOptions { purposes, ..cache_options() });
     for purpose in Purpose::ALL {
         for _ in 0..2 {

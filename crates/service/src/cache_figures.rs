@@ -1,6 +1,5 @@
 //! What the cache of replies tells.
 
-use crate::traced_model::purpose_name;
 use prometheus_client::{collector::Collector, encoding::DescriptorEncoder, metrics::MetricType};
 use starling_llm::{CacheFigures, CachedModel, Model as _, Source};
 use std::{fmt, sync::Arc};
@@ -21,7 +20,7 @@ impl Collector for CacheCollector {
         let mut hits = encoder.encode_descriptor("model_cache_hits", help, None, MetricType::Counter)?;
         for (purpose, counts) in &counts {
             for source in Source::ALL {
-                let labels = [("purpose", purpose_name(*purpose)), ("source", source.name())];
+                let labels = [("purpose", purpose.name()), ("source", source.name())];
                 let count = counts.hits(source);
                 hits.encode_family(&labels)?.encode_counter::<[(&str, &str); 0], _, u64>(&count, None)?;
             }
@@ -29,7 +28,7 @@ impl Collector for CacheCollector {
         let help = "Questions that were asked because the cache had no reply";
         let mut misses = encoder.encode_descriptor("model_cache_misses", help, None, MetricType::Counter)?;
         for (purpose, counts) in &counts {
-            let labels = [("purpose", purpose_name(*purpose))];
+            let labels = [("purpose", purpose.name())];
             misses
                 .encode_family(&labels)?
                 .encode_counter::<[(&str, &str); 0], _, u64>(&counts.misses, None)?;

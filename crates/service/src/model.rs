@@ -2,9 +2,9 @@
 
 use crate::{EndpointLimits, RateLimiter, TracedModel};
 use starling_llm::{
-    CacheBounds, CacheFolderError, CacheOptions, CachedModel, CachedPurposes, DiskOptions, Hedge,
-    HedgedModel, JsonForm, Link, Model, ModelChain, ModelNames, OfflineModel, OpenAiModel, OpenAiOptions,
-    OptionsError, Price, Purpose, Purposes,
+    CacheBounds, CacheFolderError, CacheOptions, CachedModel, DiskOptions, Hedge, HedgedModel, JsonForm,
+    Link, Model, ModelChain, ModelNames, OfflineModel, OpenAiModel, OpenAiOptions, OptionsError, Price,
+    Purpose, Purposes,
 };
 use starling_runtime::{
     Node,
@@ -24,27 +24,27 @@ pub fn model_from(settings: &ModelSettings) -> Result<AskedModel, OptionsError> 
     if settings.is_offline() {
         return Ok(AskedModel { model: Arc::new(OfflineModel::new()), limiters: Vec::new() });
     }
-    // From the last one on, so that each knows for which purposes somebody comes after it.
-    let mut stand_ins = Purposes::NONE;
-    let mut links = Vec::new();
     let mut limiters = Vec::new();
-    for provider in std::iter::once(&settings.provider).chain(&settings.fallbacks).rev() {
-        let purposes = purposes(provider);
+    let mut link = |provider, stand_ins| {
         let limiter = RateLimiter::new(EndpointLimits::of(settings));
         let options = OpenAiOptions { stand_ins, ..options(provider, settings) };
         let model = OpenAiModel::limited_by(limiter.clone(), options)?;
         limiters.push((model.info().endpoint, limiter));
-        links.push(Link { model: Arc::new(model), purposes });
-        stand_ins = stand_ins.or(purposes);
-    }
-    limiters.reverse();
-    let first = links.pop();
-    links.reverse();
-    let model: Arc<dyn Model> = match first {
-        Some(first) if links.is_empty() && first.purposes == Purposes::ALL => first.model,
-        Some(first) => Arc::new(ModelChain::new(first, links)),
-        None => Arc::new(OfflineModel::new()), // there is always a first one
+        Ok(Link { model: Arc::new(model), purposes: purposes(provider) })
     };
+    // From the last one on, so that each knows for which purposes somebody comes after it.
+    let mut stand_ins = Purposes::NONE;
+    let mut rest = Vec::new();
+    for fallback in settings.fallbacks.iter().rev() {
+        let after = link(fallback, stand_ins)?;
+        stand_ins = stand_ins.or(after.purposes);
+        rest.push(after);
+    }
+    let first = link(&settings.provider, stand_ins)?;
+    rest.reverse();
+    limiters.reverse();
+    let model: Arc<dyn Model> =
+        if rest.is_empty() { first.model } else { Arc::new(ModelChain::new(first, rest)) };
     let hedge = Hedge { share: settings.hedge_share, quantile: settings.hedge_quantile };
     let model = if hedge.share > 0.0 { Arc::new(HedgedModel::new(model, hedge)) } else { model };
     Ok(AskedModel { model, limiters })
@@ -52,14 +52,8 @@ pub fn model_from(settings: &ModelSettings) -> Result<AskedModel, OptionsError> 
 
 /// What a provider is asked for.
 fn purposes(provider: &ProviderSettings) -> Purposes {
-    let named = provider.roles.iter().filter_map(|role| match role.as_str() {
-        "plan" => Some(Purpose::Plan),
-        "work" => Some(Purpose::Work),
-        "judge" => Some(Purpose::Judge),
-        "synthesize" => Some(Purpose::Synthesize),
-        _ => None, // the settings took no other word
-    });
-    let named: Purposes = named.collect();
+    let named = |purpose: &Purpose| provider.roles.iter().any(|role| role == purpose.name());
+    let named: Purposes = Purpose::ALL.into_iter().filter(named).collect();
     if named == Purposes::NONE { Purposes::ALL } else { named }
 }
 
@@ -118,12 +112,13 @@ pub fn cached(model: Arc<dyn Model>, settings: &CacheSettings) -> Result<Arc<Cac
         let bounds = bounds(settings.disk, settings.disk_entries);
         DiskOptions { folder: folder.clone(), bounds }
     });
-    let purposes = CachedPurposes {
-        plan: settings.plan,
-        work: settings.work,
-        judge: settings.judge,
-        synthesize: settings.synthesize,
+    let kept = |purpose: &Purpose| match purpose {
+        Purpose::Plan => settings.plan,
+        Purpose::Work => settings.work,
+        Purpose::Judge => settings.judge,
+        Purpose::Synthesize => settings.synthesize,
     };
+    let purposes = Purpose::ALL.into_iter().filter(kept).collect();
     let memory = bounds(settings.memory, settings.memory_entries);
     CachedModel::new(model, CacheOptions { purposes, ttl: settings.ttl, memory, disk }).map(Arc::new)
 }

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use starling_bus::{Bus, LogReader, MemoryBus, MemoryOptions, OutRecord, PartitionId, ReaderEvent, StartAt};
 use starling_llm::{
-    CacheBounds, CacheOptions, CachedModel, CachedPurposes, ChatReply, ChatRequest, FailedAttempts, Model,
-    ModelError, ModelErrorKind, ModelInfo, StreamEvent, TextStream,
+    CacheBounds, CacheOptions, CachedModel, ChatReply, ChatRequest, FailedAttempts, Model, ModelError,
+    ModelErrorKind, ModelInfo, Purposes, StreamEvent, TextStream,
 };
 use starling_protocol::{
     Body, CallReport, Codec, Envelope, EnvelopeId, IntentId, RecordRef, Tag, Timestamp, Topic, Usage,
@@ -119,7 +119,7 @@ impl ScriptedModel {
 pub fn keeping(model: Arc<dyn Model>) -> Arc<CachedModel> {
     let memory = CacheBounds { bytes: 1 << 20, entries: 100 };
     let options =
-        CacheOptions { purposes: CachedPurposes::all(), ttl: Duration::from_secs(3600), memory, disk: None };
+        CacheOptions { purposes: Purposes::ALL, ttl: Duration::from_secs(3600), memory, disk: None };
     Arc::new(CachedModel::new(model, options).expect("no folder is needed"))
 }
 

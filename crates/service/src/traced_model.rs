@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use futures::{Stream, StreamExt as _};
 use prometheus_client::{collector::Collector, encoding::DescriptorEncoder, metrics::MetricType};
 use starling_llm::{
-    ChatReply, ChatRequest, FailedAttempts, Model, ModelError, ModelInfo, Purpose, StreamEvent, TextStream,
+    ChatReply, ChatRequest, FailedAttempts, Model, ModelError, ModelInfo, StreamEvent, TextStream,
 };
 use starling_protocol::CallReport;
 use starling_runtime::{
@@ -37,7 +37,7 @@ impl TracedModel {
 
     /// Begins the span of a question and puts it in place of the question's own parent.
     fn begin(&self, request: &mut ChatRequest) -> Question {
-        let purpose = purpose_name(request.purpose);
+        let purpose = request.purpose.name();
         let parent = request.traceparent.take().unwrap_or_default();
         let model = self.model.info().model;
         let span = self.spans.chat(&model, purpose, &parent);
@@ -93,20 +93,8 @@ impl Model for TracedModel {
         self.model.info()
     }
 
-    fn provenance(&self, purpose: Purpose) -> String {
-        self.model.provenance(purpose)
-    }
-
-    async fn reach(&self) -> Result<(), ModelError> {
-        self.model.reach().await
-    }
-
-    fn failed_attempts(&self) -> Vec<FailedAttempts> {
-        self.model.failed_attempts()
-    }
-
-    async fn models(&self) -> Result<Option<Vec<String>>, ModelError> {
-        self.model.models().await
+    fn wrapped(&self) -> Option<&dyn Model> {
+        Some(self.model.as_ref())
     }
 
     async fn chat(&self, mut request: ChatRequest) -> Result<ChatReply, ModelError> {
@@ -128,10 +116,6 @@ impl Model for TracedModel {
                 Err(error)
             }
         }
-    }
-
-    async fn forget(&self, request: &ChatRequest) {
-        self.model.forget(request).await;
     }
 }
 
@@ -187,15 +171,5 @@ impl Collector for AttemptCollector {
             metric.encode_family(&labels)?.encode_counter::<[(&str, &str); 0], _, u64>(&count, None)?;
         }
         Ok(())
-    }
-}
-
-/// As it stands in metrics and spans.
-pub(crate) fn purpose_name(purpose: Purpose) -> &'static str {
-    match purpose {
-        Purpose::Plan => "plan",
-        Purpose::Work => "work",
-        Purpose::Judge => "judge",
-        Purpose::Synthesize => "synthesize",
     }
 }

@@ -16,7 +16,7 @@ pub fn call_costs(settings: &Settings, catalogue: &AgentCatalogue) -> CallCosts 
     planner.prompt_tokens = planner.prompt_tokens.saturating_add(estimated_tokens(lines));
     CallCosts {
         // One more each for a reply that is of no use.
-        tries: (i64::from(model.tries) + 1).saturating_mul(providers(model).count() as i64),
+        tries: (i64::from(model.tries) + 1).saturating_mul(model.providers().count() as i64),
         texts_tokens: estimated_tokens(settings.agents_prompt),
         planner,
         critic: cost(catalogue.critic()),
@@ -28,7 +28,7 @@ pub fn call_costs(settings: &Settings, catalogue: &AgentCatalogue) -> CallCosts 
 fn agent_cost(agent: &Agent, settings: &ModelSettings) -> AgentCost {
     let model = model_of(&settings.provider, agent);
     // What any of those takes that may be asked.
-    let asked = providers(settings).map(|provider| {
+    let asked = settings.providers().map(|provider| {
         let price = settings.prices.get(model_of(provider, agent))?;
         Some(TokenPrice { input: price.input, output: price.output })
     });
@@ -44,10 +44,6 @@ fn agent_cost(agent: &Agent, settings: &ModelSettings) -> AgentCost {
         model: model.to_owned(),
         price: price.flatten().or(free),
     }
-}
-
-fn providers(settings: &ModelSettings) -> impl Iterator<Item = &ProviderSettings> {
-    std::iter::once(&settings.provider).chain(&settings.fallbacks)
 }
 
 fn model_of<'s>(provider: &'s ProviderSettings, agent: &Agent) -> &'s str {

@@ -154,11 +154,7 @@ pub(super) fn call(prompt: i64, reply: i64, price: Option<TokenPrice>) -> Amount
 /// What was spent for certain, or counts as spent.
 #[must_use]
 pub fn spent(run: &RunEntity) -> Amount {
-    let reported = Amount {
-        calls: run.calls,
-        tokens: run.usage.prompt_tokens.saturating_add(run.usage.completion_tokens),
-        cost_usd: run.cost_usd,
-    };
+    let reported = Amount { calls: run.calls, tokens: run.usage.total(), cost_usd: run.cost_usd };
     let unsettled = run.unsettled.iter().fold(Amount::default(), |sum, step| plus(sum, step.amount));
     plus(plus(reported, run.written_off.unwrap_or_default()), unsettled)
 }
@@ -178,8 +174,7 @@ pub(super) enum Said {
 #[must_use]
 pub(super) fn unsaid(reserved: Amount, reports: &[&CallReport], said: Said) -> Amount {
     let calls = reports.iter().map(|report| report.calls).sum::<i64>();
-    let tokens =
-        reports.iter().map(|report| report.usage.prompt_tokens + report.usage.completion_tokens).sum::<i64>();
+    let tokens = reports.iter().map(|report| report.usage.total()).sum::<i64>();
     let cost = reports.iter().map(|report| report.cost_usd).sum::<f64>();
     let unpriced = reports.iter().any(|report| report.unpriced_calls > 0);
     let known = said == Said::All || (said == Said::Calls && calls == 0);

@@ -17,8 +17,8 @@ pub use bounded::CacheBounds;
 pub use figures::{CacheCounts, CacheFigures, Source};
 
 use crate::{
-    ChatReply, ChatRequest, FailedAttempts, Model, ModelError, ModelErrorKind, ModelInfo, Purpose, Reuse,
-    StreamEvent, TextStream,
+    ChatReply, ChatRequest, Model, ModelError, ModelErrorKind, ModelInfo, Purposes, Reuse, StreamEvent,
+    TextStream,
 };
 use async_trait::async_trait;
 use disk::Disk;
@@ -39,43 +39,13 @@ use tokio::time::Instant;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheOptions {
     /// Whose replies.
-    pub purposes: CachedPurposes,
+    pub purposes: Purposes,
     /// How long a reply may be given again.
     pub ttl: Duration,
     /// How much in memory.
     pub memory: CacheBounds,
     /// On disk as well, so that it survives the process.
     pub disk: Option<DiskOptions>,
-}
-
-/// Which questions are answered from the cache.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CachedPurposes {
-    /// Plans.
-    pub plan: bool,
-    /// Tasks.
-    pub work: bool,
-    /// Verdicts.
-    pub judge: bool,
-    /// Answers.
-    pub synthesize: bool,
-}
-
-impl CachedPurposes {
-    /// Every one.
-    #[must_use]
-    pub fn all() -> Self {
-        Self { plan: true, work: true, judge: true, synthesize: true }
-    }
-
-    fn has(self, purpose: Purpose) -> bool {
-        match purpose {
-            Purpose::Plan => self.plan,
-            Purpose::Work => self.work,
-            Purpose::Judge => self.judge,
-            Purpose::Synthesize => self.synthesize,
-        }
-    }
 }
 
 /// Where on disk, and how much.
@@ -104,7 +74,7 @@ pub struct CachedModel {
 }
 
 struct Cache {
-    purposes: CachedPurposes,
+    purposes: Purposes,
     store: Store,
     flights: Arc<Flights>,
     tally: Tally,
@@ -241,24 +211,12 @@ impl Model for CachedModel {
         self.model.info()
     }
 
-    fn provenance(&self, purpose: Purpose) -> String {
-        self.model.provenance(purpose)
-    }
-
-    async fn reach(&self) -> Result<(), ModelError> {
-        self.model.reach().await
-    }
-
-    fn failed_attempts(&self) -> Vec<FailedAttempts> {
-        self.model.failed_attempts()
-    }
-
-    async fn models(&self) -> Result<Option<Vec<String>>, ModelError> {
-        self.model.models().await
+    fn wrapped(&self) -> Option<&dyn Model> {
+        Some(self.model.as_ref())
     }
 
     async fn chat(&self, request: ChatRequest) -> Result<ChatReply, ModelError> {
-        if !self.cache.purposes.has(request.purpose) {
+        if !self.cache.purposes.contains(request.purpose) {
             return self.model.chat(request).await;
         }
         let asked = Instant::now();
@@ -281,7 +239,7 @@ impl Model for CachedModel {
     /// A reply that is kept comes in one piece. Who waits for an equal question gets it once it is complete: a reply of
     /// which only the beginning came can be asked for anew, one that was passed on in part cannot.
     async fn stream(&self, request: ChatRequest) -> Result<TextStream, ModelError> {
-        if !self.cache.purposes.has(request.purpose) {
+        if !self.cache.purposes.contains(request.purpose) {
             return self.model.stream(request).await;
         }
         let asked = Instant::now();
@@ -306,7 +264,7 @@ impl Model for CachedModel {
     }
 
     async fn forget(&self, request: &ChatRequest) {
-        if self.cache.purposes.has(request.purpose) {
+        if self.cache.purposes.contains(request.purpose) {
             self.cache.store.forget(self.key(request)).await;
         }
         self.model.forget(request).await;

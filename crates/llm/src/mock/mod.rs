@@ -8,6 +8,7 @@ pub mod chaos;
 mod draw;
 mod latency;
 mod limits;
+mod load;
 mod rehearsal;
 mod saturation;
 pub mod scripts;
@@ -17,6 +18,7 @@ mod wire;
 
 pub use latency::{Latency, NoLatency};
 pub use limits::MockLimits;
+pub use load::load;
 pub use rehearsal::{NoRehearsal, Rehearsal};
 pub use saturation::MockSaturation;
 pub use stats::{ByPurpose, MockStats};

@@ -192,7 +192,7 @@ impl Counters {
     pub(super) fn told(&self) -> Told {
         let shown = |(number, (purpose, since)): (&u64, &(Purpose, Instant))| Shown {
             number: *number,
-            purpose: name(*purpose),
+            purpose: purpose.name(),
             open_ms: u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX),
         };
         let open_calls = self.open_calls().iter().take(MAX_SHOWN).map(shown).collect();
@@ -238,14 +238,5 @@ impl Drop for OpenCall {
         let of_purpose = counters.open_by_purpose.of(self.purpose);
         of_purpose.fetch_sub(1, Ordering::SeqCst);
         counters.open.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
-fn name(purpose: Purpose) -> &'static str {
-    match purpose {
-        Purpose::Plan => "plan",
-        Purpose::Work => "work",
-        Purpose::Judge => "judge",
-        Purpose::Synthesize => "synthesize",
     }
 }

@@ -76,7 +76,7 @@ impl Frame {
         json!({
             "prompt_tokens": usage.prompt_tokens,
             "completion_tokens": usage.completion_tokens,
-            "total_tokens": usage.prompt_tokens.saturating_add(usage.completion_tokens),
+            "total_tokens": usage.total(),
             "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
         })
     }

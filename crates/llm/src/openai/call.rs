@@ -2,11 +2,12 @@
 
 use super::Endpoint;
 use super::amend::amended;
+use super::body::{MAX_ERROR_BYTES, read_body, read_up_to, unanswered};
 use super::dialect::Dialect;
 use super::fault::{self, Fault};
 use super::hints;
 use super::options::Price;
-use super::reply::{self, Spoiled, Wanted};
+use super::reply::{self, Wanted};
 use super::retry::wait_before_next;
 use crate::allowance::{self, Shortfall};
 use crate::{Answer, Ask, ChatReply, ChatRequest, Format, Hints, Leave, ModelError, ModelErrorKind, NotSent};
@@ -18,9 +19,6 @@ use std::sync::Arc;
 use std::time::SystemTime;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep, timeout_at};
-
-/// Longest error body that is read: it is only quoted from.
-pub(super) const MAX_ERROR_BYTES: usize = 64 << 10;
 
 pub(super) struct Call {
     pub(super) endpoint: Arc<Endpoint>,
@@ -444,67 +442,4 @@ fn cost(usage: Usage, price: Price) -> f64 {
     let read = usage.prompt_tokens.saturating_sub(usage.cached_tokens) as f64 * price.input;
     let cached = usage.cached_tokens as f64 * price.cached_input;
     (read + cached + usage.completion_tokens as f64 * price.output) / 1_000_000.0
-}
-
-/// Reads a body; more bytes than `most` are a fault.
-pub(super) async fn read_body(mut response: Response, most: usize) -> Result<Vec<u8>, Spoiled> {
-    let mut body = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(network_fault)? {
-        if body.len() + chunk.len() > most {
-            return Err(too_big(most).into());
-        }
-        body.extend_from_slice(&chunk);
-    }
-    Ok(body)
-}
-
-pub(super) fn too_big(most: usize) -> Fault {
-    Fault::bad_reply(format!("the reply is longer than {most} bytes"))
-}
-
-/// Reads the beginning of a body, whatever happens.
-pub(super) async fn read_up_to(mut response: Response, most: usize) -> Vec<u8> {
-    let mut body = Vec::new();
-    while body.len() < most {
-        match response.chunk().await {
-            Ok(Some(chunk)) => body.extend_from_slice(&chunk),
-            Ok(None) | Err(_) => break,
-        }
-    }
-    body.truncate(most);
-    body
-}
-
-/// The fault of a request that nothing came back for. A kept connection that the server closed in the
-/// same moment looks like this, so it says nothing about the server's health.
-fn unanswered(error: reqwest::Error) -> Fault {
-    let stale = !error.is_connect() && !error.is_timeout();
-    Fault { stale, ..network_fault(error) }
-}
-
-pub(super) fn network_fault(error: reqwest::Error) -> Fault {
-    let cause = root_cause(&error);
-    if error.is_connect() {
-        return Fault::new(
-            ModelErrorKind::Unreachable,
-            format!("nobody answers there ({cause}); is the server running, and is the base URL right?"),
-        );
-    }
-    Fault::new(
-        ModelErrorKind::Server,
-        format!("the connection broke before the reply was complete ({cause})"),
-    )
-}
-
-/// The innermost error, which is the one that says something. Never holds the URL.
-pub(super) fn root_cause(error: &reqwest::Error) -> String {
-    let mut innermost: &dyn std::error::Error = error;
-    while let Some(source) = innermost.source() {
-        innermost = source;
-    }
-    let text = innermost.to_string();
-    match error.url() {
-        Some(url) => text.replace(url.as_str(), "(the base URL)"),
-        None => text,
-    }
 }

@@ -5,6 +5,7 @@
 //! [`call`] and [`streaming`] are their effects.
 
 mod amend;
+mod body;
 mod call;
 mod dialect;
 mod failures;
@@ -115,7 +116,7 @@ fn client(options: &OpenAiOptions, target: &Target) -> Result<Client, OptionsErr
         // Plain HTTP must not fail for want of root certificates on the machine.
         builder = builder.tls_certs_only([]);
     }
-    builder.build().map_err(|error| OptionsError::Client(call::root_cause(&error)))
+    builder.build().map_err(|error| OptionsError::Client(body::root_cause(&error)))
 }
 
 fn headers(options: &OpenAiOptions) -> Result<HeaderMap, OptionsError> {
@@ -159,7 +160,7 @@ impl Model for OpenAiModel {
         let knock = client.head(target.url.clone()).timeout(options.connect_timeout).send().await;
         match knock {
             Err(error) if error.is_connect() => {
-                let fault = call::network_fault(error);
+                let fault = body::network_fault(error);
                 Err(ModelError {
                     kind: fault.kind,
                     message: fault.message,

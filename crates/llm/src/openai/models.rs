@@ -2,7 +2,7 @@
 
 use super::{
     Endpoint,
-    call::{MAX_ERROR_BYTES, network_fault, read_body, read_up_to},
+    body::{MAX_ERROR_BYTES, network_fault, read_body, read_up_to},
     fault::{self, Fault},
 };
 use crate::{ModelError, ModelErrorKind};

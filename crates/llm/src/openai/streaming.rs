@@ -1,6 +1,7 @@
 //! A reply as it comes.
 
-use super::call::{Admitted, Call, MAX_ERROR_BYTES, network_fault, read_body, read_up_to, too_big};
+use super::body::{MAX_ERROR_BYTES, network_fault, read_body, read_up_to, too_big};
+use super::call::{Admitted, Call};
 use super::fault::{self, Fault};
 use super::reply::{Assembly, Wanted};
 use super::sse::{SseDecoder, SseEvent};

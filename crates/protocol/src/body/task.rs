@@ -64,7 +64,7 @@ impl Allowance {
     /// What is left of it after `report`.
     #[must_use]
     pub fn after(&self, report: &CallReport) -> Self {
-        let taken = report.usage.prompt_tokens.saturating_add(report.usage.completion_tokens);
+        let taken = report.usage.total();
         Self {
             calls: self.calls.saturating_sub(report.calls).max(0),
             tokens: self.tokens.map(|most| most.saturating_sub(taken).max(0)),
@@ -76,22 +76,18 @@ impl Allowance {
 impl CallReport {
     /// What both took, where this one came after `earlier` and gave the answer.
     #[must_use]
-    pub fn after(self, earlier: &CallReport) -> Self {
+    pub fn after(mut self, earlier: &CallReport) -> Self {
         let sum = i64::saturating_add;
+        self.usage.add(earlier.usage);
         Self {
             offline: earlier.offline || self.offline,
             calls: sum(self.calls, earlier.calls),
-            usage: Usage {
-                prompt_tokens: sum(self.usage.prompt_tokens, earlier.usage.prompt_tokens),
-                completion_tokens: sum(self.usage.completion_tokens, earlier.usage.completion_tokens),
-                cached_tokens: sum(self.usage.cached_tokens, earlier.usage.cached_tokens),
-            },
             cost_usd: self.cost_usd + earlier.cost_usd,
             latency_ms: sum(self.latency_ms, earlier.latency_ms),
             unpriced_calls: sum(self.unpriced_calls, earlier.unpriced_calls),
             cached_calls: sum(self.cached_calls, earlier.cached_calls),
             cached_prompt_tokens: sum(self.cached_prompt_tokens, earlier.cached_prompt_tokens),
-            model: self.model,
+            ..self
         }
     }
 }
@@ -183,6 +179,12 @@ impl Usage {
         self.prompt_tokens = self.prompt_tokens.saturating_add(other.prompt_tokens);
         self.completion_tokens = self.completion_tokens.saturating_add(other.completion_tokens);
         self.cached_tokens = self.cached_tokens.saturating_add(other.cached_tokens);
+    }
+
+    /// Tokens sent and received.
+    #[must_use]
+    pub fn total(self) -> i64 {
+        self.prompt_tokens.saturating_add(self.completion_tokens)
     }
 
     /// The share of prompt tokens, 0 to 1, that did not have to be read anew: what the provider had in its prompt cache,

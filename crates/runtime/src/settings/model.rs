@@ -149,6 +149,11 @@ pub enum Offline {
 }
 
 impl ModelSettings {
+    /// Whom a question may go to, in the order in which they are asked.
+    pub fn providers(&self) -> impl DoubleEndedIterator<Item = &ProviderSettings> {
+        std::iter::once(&self.provider).chain(&self.fallbacks)
+    }
+
     /// Whether the offline model answers.
     #[must_use]
     pub fn is_offline(&self) -> bool {

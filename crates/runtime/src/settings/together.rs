@@ -34,8 +34,8 @@ fn money(settings: &Settings, r: &mut Reader) {
     if model.is_offline() {
         return;
     }
-    let mut names: Vec<&str> = std::iter::once(&model.provider)
-        .chain(&model.fallbacks)
+    let mut names: Vec<&str> = model
+        .providers()
         .flat_map(ProviderSettings::models)
         .filter(|name| !model.prices.contains_key(*name))
         .collect();

@@ -60,7 +60,7 @@ impl Ceiling {
     /// Does what makes places free, and calls those in other lines for whom there was none.
     fn make_free(&self, own: &Line, change: impl FnOnce(&mut Bulkheads)) {
         let mut bulkheads = self.lock();
-        let scarce = (0..super::purposes::PURPOSES.len()).any(|other| !bulkheads.admits(other, self.places));
+        let scarce = (0..super::purposes::PURPOSES).any(|other| !bulkheads.admits(other, self.places));
         change(&mut bulkheads);
         drop(bulkheads);
         if scarce {

@@ -51,7 +51,7 @@ pub(super) struct LineFigures {
     /// Calls that may be open.
     pub(super) limit: u32,
     /// Calls that are open, by purpose.
-    pub(super) open: [usize; PURPOSES.len()],
+    pub(super) open: [usize; PURPOSES],
     pub(super) waiting: usize,
 }
 

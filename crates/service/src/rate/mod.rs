@@ -16,14 +16,13 @@ pub(crate) use fleet::share_with_fleet;
 use futures::{FutureExt as _, future::BoxFuture};
 use line::{Line, LineFigures};
 use prometheus_client::{collector::Collector, encoding::DescriptorEncoder, metrics::MetricType};
-use purposes::PURPOSES;
 use retries::Retries;
 use starling_engine::{
     breaker::{BreakerLimits, BreakerState},
     rate::ConcurrencyLimits,
     retries::RetryLimits,
 };
-use starling_llm::{Ask, Leave, Limiter, NotSent};
+use starling_llm::{Ask, Leave, Limiter, NotSent, Purpose};
 use starling_runtime::settings::{BulkheadSettings, ModelSettings, RateSettings};
 use std::{
     collections::BTreeMap,
@@ -190,10 +189,10 @@ impl Collector for RateCollector {
         let (name, help) = ("model_calls_open", "Calls of a model that are open, by what they are for");
         let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
         for (endpoint, RateFigures { model, open, .. }) in &all {
-            for (open, (_, purpose)) in open.iter().zip(PURPOSES) {
+            for (open, purpose) in open.iter().zip(Purpose::ALL) {
                 let open = i64::try_from(*open).unwrap_or(i64::MAX);
                 let labels =
-                    [("endpoint", endpoint.as_str()), ("model", model.as_str()), ("purpose", purpose)];
+                    [("endpoint", endpoint.as_str()), ("model", model.as_str()), ("purpose", purpose.name())];
                 metric.encode_family(&labels)?.encode_gauge(&open)?;
             }
         }

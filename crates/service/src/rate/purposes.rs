@@ -1,36 +1,26 @@
-//! What calls are for, as the numbers that `starling_engine::rate` goes by.
+//! What calls are for, as the numbers that `starling_engine::rate` goes by: the places in [`Purpose::ALL`].
 
 use starling_engine::rate::Bulkheads;
 use starling_llm::Purpose;
 use starling_runtime::settings::BulkheadSettings;
 
-/// In the order of their numbers, with their names in metrics.
-pub(super) const PURPOSES: [(Purpose, &str); 4] = [
-    (Purpose::Plan, "plan"),
-    (Purpose::Work, "work"),
-    (Purpose::Judge, "judge"),
-    (Purpose::Synthesize, "synthesize"),
-];
+/// How many there are.
+pub(super) const PURPOSES: usize = Purpose::ALL.len();
 
 pub(super) fn number(purpose: Purpose) -> usize {
-    match purpose {
-        Purpose::Plan => 0,
-        Purpose::Work => 1,
-        Purpose::Judge => 2,
-        Purpose::Synthesize => 3,
-    }
+    purpose as usize
 }
 
 /// Nobody waits and nothing is open.
 pub(super) fn bulkheads(shares: BulkheadSettings) -> Bulkheads {
     let BulkheadSettings { plan, work, judge, synthesize } = shares;
-    let share = |(purpose, _)| match purpose {
+    let share = |purpose| match purpose {
         Purpose::Plan => plan,
         Purpose::Work => work,
         Purpose::Judge => judge,
         Purpose::Synthesize => synthesize,
     };
-    Bulkheads::new(&PURPOSES.map(share))
+    Bulkheads::new(&Purpose::ALL.map(share))
 }
 
 #[cfg(test)]
@@ -39,7 +29,7 @@ mod tests {
 
     #[test]
     fn the_numbers_are_those_of_the_table() {
-        for (at, (purpose, _)) in PURPOSES.into_iter().enumerate() {
+        for (at, purpose) in Purpose::ALL.into_iter().enumerate() {
             assert_eq!(number(purpose), at);
         }
     }

@@ -17,7 +17,7 @@ pub(super) struct Waiting {
 
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    by_purpose: [BTreeMap<Rank, Waiting>; PURPOSES.len()],
+    by_purpose: [BTreeMap<Rank, Waiting>; PURPOSES],
     serial: u64,
 }
 

@@ -88,8 +88,7 @@ impl Leave for Sent {
         let now = self.line.now();
         let mut state = self.line.lock();
         if let Some(reserved) = self.reserved.take() {
-            let used = usage.prompt_tokens.saturating_add(usage.completion_tokens);
-            state.tokens.correct(now, reserved, used);
+            state.tokens.correct(now, reserved, usage.total());
         }
         state.note(self.purpose, took);
         self.line.call_first_of(&state);
