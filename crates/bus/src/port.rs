@@ -134,7 +134,8 @@ pub trait GroupConsumer: Send + Sync {
     /// Goes on after [`GroupConsumer::pause`], without gap or repetition.
     fn resume(&self, partitions: &[PartitionId]);
 
-    /// Commits offsets with metadata. Waits for the broker's answer.
+    /// Commits offsets with metadata. Waits for the broker's answer, and while the group is between two generations
+    /// until it takes commits again, for as long as this member has the partitions.
     ///
     /// # Errors
     /// See [`CommitError`].

@@ -9,6 +9,8 @@ use std::{
 #[derive(Default)]
 pub(super) struct Book {
     places: HashMap<PartitionId, Place>,
+    /// Counts what was begun: a partition that went and came back is another one.
+    begun: u64,
     /// One allocation for each topic's name, however many records come.
     topics: Vec<Arc<str>>,
     /// Whether some partition may have to be paused or resumed.
@@ -22,6 +24,7 @@ pub(super) struct Book {
 pub(super) struct Place {
     /// The offset that comes next; `None` if it was never known (from the beginning, nothing came yet).
     pub(super) position: Option<i64>,
+    number: u64,
     /// What the application wants.
     paused: bool,
     /// What the client was told. It must never be told to resume what is not paused: it would begin
@@ -34,7 +37,8 @@ pub(super) struct Place {
 impl Book {
     /// Begins a partition that the client has just been told to read, and (`held`) to pause.
     pub(super) fn insert(&mut self, at: PartitionId, position: Option<i64>, held: bool) {
-        self.places.insert(at, Place { position, held, ..Place::default() });
+        self.begun += 1;
+        self.places.insert(at, Place { position, number: self.begun, held, ..Place::default() });
         self.unsettled = true;
     }
 
@@ -49,6 +53,11 @@ impl Book {
 
     pub(super) fn contains(&self, at: &PartitionId) -> bool {
         self.places.contains_key(at)
+    }
+
+    /// Which assignment of each partition this is; `None` of one that is not assigned.
+    pub(super) fn assignments<'a>(&self, of: impl Iterator<Item = &'a PartitionId>) -> Vec<Option<u64>> {
+        of.map(|at| self.places.get(at).map(|place| place.number)).collect()
     }
 
     pub(super) fn all(&self) -> Vec<PartitionId> {

@@ -3,7 +3,7 @@
 use super::{
     access::Access,
     admin::Admin,
-    errors::{code_of, commit_error},
+    errors::{commit_error, is_between_generations},
     handover::Bound,
     pump,
     shared::{Command, Membership, Probe, PumpConsumer, PumpContext, Shared},
@@ -16,7 +16,6 @@ use async_trait::async_trait;
 use rdkafka::{
     ClientConfig, Offset, TopicPartitionList,
     consumer::{CommitMode, Consumer},
-    error::RDKafkaErrorCode as Code,
 };
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -157,6 +156,7 @@ impl GroupConsumer for KafkaMember {
         let consumer = self.consumer.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let Some(consumer) = consumer else { return Err(CommitError::Fenced("the member has left".into())) };
         let deadline = Instant::now() + self.commit_timeout;
+        let shared = self.shared.clone();
         let commit = spawn_blocking(move || {
             let mut list = TopicPartitionList::with_capacity(offsets.len());
             for CommitOffset { at, offset, metadata } in &offsets {
@@ -164,12 +164,14 @@ impl GroupConsumer for KafkaMember {
                 element.set_offset(Offset::Offset(*offset))?;
                 element.set_metadata(metadata);
             }
+            let assignments = || shared.book().assignments(offsets.iter().map(|offset| &offset.at));
+            let before = assignments();
             loop {
                 match consumer.commit(&list, CommitMode::Sync) {
-                    // For a moment, between two generations, the group takes no commits. One who commits because its
-                    // partitions go has no later chance.
                     Err(error)
-                        if code_of(&error) == Some(Code::RebalanceInProgress)
+                        if is_between_generations(&error)
+                            && !consumer.assignment_lost()
+                            && assignments() == before
                             && Instant::now() < deadline =>
                     {
                         thread::sleep(BETWEEN_GENERATIONS);

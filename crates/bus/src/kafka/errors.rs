@@ -52,6 +52,17 @@ pub(super) fn is_of_batch(error: &KafkaError) -> bool {
     )
 }
 
+/// Whether a commit is refused only for a moment: the group takes none while it hands out partitions, and a member whose
+/// client has not yet heard of the new generation speaks of the one before. The member has its partitions all the same:
+/// nobody else gets them until it lets go, and if it commits for that reason it has no later chance. A member that the
+/// group has given up is unknown to it instead.
+pub(super) fn is_between_generations(error: &KafkaError) -> bool {
+    matches!(
+        code_of(error),
+        Some(Code::RebalanceInProgress | Code::IllegalGeneration | Code::StaleMemberEpoch)
+    )
+}
+
 pub(super) fn commit_error(error: &KafkaError) -> CommitError {
     let reason = error.to_string();
     match code_of(error) {

@@ -11,6 +11,7 @@ mod decisions;
 mod embedded;
 mod fanout;
 mod forms;
+mod generations;
 mod limits;
 mod memory;
 mod observability;
