@@ -126,6 +126,9 @@ pub struct RateGovernor {
     replies: u32,
     refused: u32,
     accepted: Accepted,
+    /// Requests that this process was allowed until then, used or not.
+    allowed: f64,
+    reckoned: Duration,
     /// When the next request is due, were all sent at the rate.
     due: Duration,
     /// Nothing is sent before.
@@ -153,6 +156,8 @@ impl RateGovernor {
             replies: 0,
             refused: 0,
             accepted: Accepted::default(),
+            allowed: 0.0,
+            reckoned: Duration::ZERO,
             due: Duration::ZERO,
             closed_until: Duration::ZERO,
         }
@@ -183,6 +188,7 @@ impl RateGovernor {
 
     /// Others were refused, and now send `rate` requests a second, all together. Who has found out for itself knows better.
     pub fn heard(&mut self, now: Duration, rate: f64) {
+        self.reckon(now);
         if self.inner.is_none() && rate > 0.0 && rate < self.outer {
             self.bound(now, rate, self.limits.probe);
         }
@@ -196,6 +202,7 @@ impl RateGovernor {
         if now < self.closed_until {
             return Err(self.closed_until - now);
         }
+        self.reckon(now);
         self.probe(now);
         let earliest = self.due.saturating_sub(self.limits.burst);
         if now < earliest {
@@ -205,7 +212,7 @@ impl RateGovernor {
         if let Some(inner) = &mut self.inner {
             inner.passed += 1;
         }
-        self.accepted.note(now);
+        self.accepted.note(now, self.allowed);
         Ok(Pass { generation: self.generation, sent: now })
     }
 
@@ -217,6 +224,7 @@ impl RateGovernor {
 
     /// What became of a request that was let through.
     pub fn answered(&mut self, now: Duration, pass: Pass, answer: Answer) {
+        self.reckon(now);
         match answer {
             Answer::Accepted => {
                 if let Some(inner) = self.inner.as_mut().filter(|_| pass.generation == self.generation) {
@@ -249,11 +257,19 @@ impl RateGovernor {
 
     /// The rate falls to what was accepted just now.
     fn fall(&mut self, now: Duration) {
-        let present = self.common_rate();
-        let rate =
-            self.accepted.rate(now).map_or(present * LEFT, |rate| (rate * MARGIN / self.share).min(present));
-        let rate = rate.max(LOWEST);
-        self.bound(now, rate, self.limits.probe);
+        let accepted = self.accepted.rate(now, self.rate(), self.allowed);
+        let (left, step) = match accepted {
+            Some(accepted) => (MARGIN * accepted.min(self.rate()), self.limits.probe),
+            // A guess is soon seen to be too low, or too high.
+            None => (LEFT * self.rate(), self.limits.max_probe),
+        };
+        self.bound(now, (left / self.share).max(LOWEST), step);
+    }
+
+    /// Adds up what is allowed. What changes the rate comes after it.
+    fn reckon(&mut self, now: Duration) {
+        self.allowed += self.rate() * now.saturating_sub(self.reckoned).as_secs_f64();
+        self.reckoned = self.reckoned.max(now);
     }
 
     /// From now on this is the inner bound, which is raised by `step` next.
@@ -265,7 +281,7 @@ impl RateGovernor {
     /// Raises the inner bound if it has held for long enough and is what keeps requests back.
     fn probe(&mut self, now: Duration) {
         let Some(inner) = &mut self.inner else { return };
-        let first = inner.step <= self.limits.probe;
+        let first = inner.step <= self.limits.probe; // and not a step of those that follow soon
         let hold = if first { self.limits.hold } else { STEP };
         let held = now.saturating_sub(inner.since);
         if held < hold {

@@ -100,6 +100,16 @@ fn it_settles_below_a_limit_and_uses_it() {
 }
 
 #[test]
+fn what_it_falls_to_is_not_less_because_the_rate_was_rising_just_then() {
+    for limit in [250.0, 500.0, 1200.0] {
+        let seen = run(20, 2_000, |_| limit);
+        let (rate, refused) = of(&seen[15..]);
+        println!("limit {limit}: {rate:.1}/s, {:.3} % refused, before anything is probed", refused * 100.0);
+        assert!(rate >= 0.95 * limit, "{rate} of {limit}");
+    }
+}
+
+#[test]
 fn it_follows_a_limit_down_and_up() {
     let seen = run(150, 2_000, |now| if (30.0..60.0).contains(&now) { 100.0 } else { 500.0 });
     let (low, refused) = of(&seen[40..60]);
