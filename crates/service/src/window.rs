@@ -1,7 +1,9 @@
 //! Prompts that turn out to be too long for a model's window.
 
+use futures::StreamExt as _;
 use starling_agents::PromptBudget;
-use starling_llm::{ChatReply, ChatRequest, Model, ModelError, ModelErrorKind};
+use starling_llm::{ChatReply, ChatRequest, Model, ModelError, ModelErrorKind, StreamEvent, TextStream};
+use starling_protocol::CallReport;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Bytes of a token where four were too many.
@@ -18,11 +20,11 @@ const SMALLEST_WINDOW: usize = 1_024;
 pub struct Window(AtomicUsize);
 
 /// What came of a question.
-pub struct Asked {
+pub struct Asked<Reply> {
     /// The question that was answered, or asked last.
     pub question: ChatRequest,
     /// The answer.
-    pub reply: Result<ChatReply, ModelError>,
+    pub reply: Result<Reply, ModelError>,
 }
 
 impl Default for Window {
@@ -34,15 +36,49 @@ impl Default for Window {
 impl Window {
     /// Asks, and once more with less text if the endpoint says that it is too long. Then later questions are shorter
     /// from the start. `build` makes the question with texts of at most the given size.
-    pub async fn ask(
+    pub async fn chat(
         &self,
         model: &dyn Model,
         budget: PromptBudget,
         build: impl Fn(PromptBudget) -> ChatRequest,
-    ) -> Asked {
+    ) -> Asked<ChatReply> {
+        let after =
+            |reply: ChatReply, first: CallReport| ChatReply { report: reply.report.after(&first), ..reply };
+        self.ask(budget, build, |question| model.chat(question), after).await
+    }
+
+    /// The same for a reply that is read as it comes.
+    pub async fn stream(
+        &self,
+        model: &dyn Model,
+        budget: PromptBudget,
+        build: impl Fn(PromptBudget) -> ChatRequest,
+    ) -> Asked<TextStream> {
+        let after = |events: TextStream, first: CallReport| {
+            #[allow(clippy::result_large_err)] // it is what a stream yields
+            let add = move |event| match event {
+                Ok(StreamEvent::Done(report)) => Ok(StreamEvent::Done(report.after(&first))),
+                Err(error) => Err(spent_before(error, &first)),
+                text => text,
+            };
+            events.map(add).boxed()
+        };
+        self.ask(budget, build, |question| model.stream(question), after).await
+    }
+
+    async fn ask<Reply, Sent>(
+        &self,
+        budget: PromptBudget,
+        build: impl Fn(PromptBudget) -> ChatRequest,
+        send: impl Fn(ChatRequest) -> Sent,
+        after: impl FnOnce(Reply, CallReport) -> Reply,
+    ) -> Asked<Reply>
+    where
+        Sent: Future<Output = Result<Reply, ModelError>>,
+    {
         let budget = PromptBudget { bytes: budget.bytes.min(self.0.load(Ordering::Relaxed)) };
         let question = build(budget);
-        let first = match model.chat(question.clone()).await {
+        let first = match send(question.clone()).await {
             Err(error) if error.kind == ModelErrorKind::ContextTooLong => error,
             reply => return Asked { question, reply },
         };
@@ -55,15 +91,19 @@ impl Window {
         );
         let allowance = question.allowance.map(|allowance| allowance.after(&first.report));
         let question = ChatRequest { allowance, ..build(shorter) };
-        let reply = match model.chat(question.clone()).await {
+        let reply = match send(question.clone()).await {
             Ok(reply) => {
                 self.0.fetch_min(shorter.bytes, Ordering::Relaxed);
-                Ok(ChatReply { report: reply.report.after(&first.report), ..reply })
+                Ok(after(reply, first.report))
             }
-            Err(error) => Err(ModelError { report: error.report.after(&first.report), ..error }),
+            Err(error) => Err(spent_before(error, &first.report)),
         };
         Asked { question, reply }
     }
+}
+
+fn spent_before(error: ModelError, first: &CallReport) -> ModelError {
+    ModelError { report: error.report.after(first), ..error }
 }
 
 /// How large the texts may be so that the question fits, by what was said about it.

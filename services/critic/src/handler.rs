@@ -80,7 +80,7 @@ impl CriticHandler {
             // What one attempt said is judged once: another attempt says something else, or deserves the same verdict.
             reuse: Reuse::Allowed,
         };
-        let Asked { question, reply } = self.window.ask(self.model.as_ref(), self.prompt, ask).await;
+        let Asked { question, reply } = self.window.chat(self.model.as_ref(), self.prompt, ask).await;
         match reply {
             Ok(reply) => match read_verdict(&reply.text) {
                 Reply::Scored(scored) => {

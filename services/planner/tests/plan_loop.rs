@@ -3,7 +3,7 @@
 
 use starling_agents::AgentCatalogue;
 use starling_bus::{Bus as _, MemoryBus, PartitionId, SendFault};
-use starling_llm::{Model, ModelErrorKind};
+use starling_llm::{ChatRequest, Model, ModelErrorKind};
 use starling_planner::{INVALID_PLAN, PlanHandler, PlanOptions};
 use starling_protocol::{
     Body, Cancel, Input, Intent, PlanFragment, PlanRequest, RecordRef, Role, Tag, Topic, topic::partition_of,
@@ -183,6 +183,32 @@ async fn inputs_are_read_from_the_intents_record_and_a_gone_one_is_a_failure() {
 
     ask(&node, "j", request(3, "llm", Some(RecordRef { offset: 99, ..at }))).await;
     assert_eq!(failure(&fragment(&ear).await).0, "record_gone");
+    node.shutdown.cancel();
+}
+
+#[tokio::test]
+async fn inputs_that_are_too_long_for_the_model_are_shortened_once_and_later_ones_from_the_start() {
+    const MOST: usize = 30_000;
+    let length = |request: &ChatRequest| request.messages.iter().map(|m| m.text.len()).sum::<usize>();
+    let model = ScriptedModel::new(move |request| match length(request) {
+        0..MOST => Answer::Say(format!("{FIRST}]}}")),
+        _ => Answer::Fail(ModelErrorKind::ContextTooLong),
+    });
+    let (node, ear) = plan_loop(model.clone()).await;
+    let content = "many words ".repeat(5_000);
+    let input = Input { name: "a.txt".into(), media_type: "text/plain".into(), content };
+    let intent = Intent { goal: "g".into(), inputs: vec![input], ..Intent::default() };
+    publish(&node, envelope("i", Tag::role(Role::Coordinator), Body::Intent(intent))).await;
+    let at = ear.next().await.at;
+    for (calls, asked) in [(2, 2), (1, 3)] {
+        ask(&node, "i", request(3, "llm", Some(at.clone()))).await;
+        let end = fragment(&ear).await.end.unwrap();
+        assert_eq!((end.failure, end.report.calls), (None, calls), "the first question was a call as well");
+        assert_eq!(model.asked().len(), asked);
+    }
+    let lengths: Vec<usize> = model.asked().iter().map(length).collect();
+    assert!(lengths[0] > 50_000 && lengths[1] > MOST / 2 && lengths[1] == lengths[2], "{lengths:?}");
+    assert!(model.asked()[1].messages[1].text.contains("left out)"), "it says that something is missing");
     node.shutdown.cancel();
 }
 

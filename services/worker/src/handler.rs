@@ -89,7 +89,7 @@ impl WorkHandler {
             allowance: task.allowance,
             reuse: Reuse::for_attempt(task.attempt),
         };
-        let Asked { question, reply } = self.window.ask(self.model.as_ref(), self.options.prompt, ask).await;
+        let Asked { question, reply } = self.window.chat(self.model.as_ref(), self.options.prompt, ask).await;
         let done = match reply {
             Ok(reply) if reply.text.len() > self.options.max_output_bytes => {
                 self.model.forget(&question).await;

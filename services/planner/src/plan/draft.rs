@@ -6,6 +6,7 @@ use starling_agents::{
 };
 use starling_llm::{ChatRequest, Format, Model, ModelError, Purpose, Reuse};
 use starling_protocol::{Allowance, CallReport, Input, TaskSpec};
+use starling_service::Window;
 use std::sync::Arc;
 use tokio::time::Instant;
 
@@ -60,13 +61,13 @@ pub async fn draft(
     let agents: Vec<&Agent> = catalogue.workers().collect();
     let Wanted { goal, inputs, items, max_tasks, allowance, deadline } = wanted;
     let asked = PlanPrompt { goal, max_tasks, inputs, items, agents: &agents, feedback: None };
-    let schema = plan_schema(agents.iter().map(|agent| agent.name.as_str()));
-    let request = ChatRequest {
+    let schema = Arc::new(plan_schema(agents.iter().map(|agent| agent.name.as_str())));
+    let request = |prompt| ChatRequest {
         purpose: Purpose::Plan,
         messages: within(allowance.as_ref(), planner, prompt, |budget| {
             plan_messages(planner, &asked, budget)
         }),
-        format: Format::Json { name: PLAN_SCHEMA.to_owned(), schema: Arc::new(schema), check: None },
+        format: Format::Json { name: PLAN_SCHEMA.to_owned(), schema: schema.clone(), check: None },
         max_tokens: planner.max_tokens_within(allowance.as_ref()),
         temperature: planner.temperature,
         deadline,
@@ -74,7 +75,7 @@ pub async fn draft(
         allowance,
         reuse: Reuse::Allowed,
     };
-    let reply = model.chat(request).await?;
+    let reply = Window::default().chat(model, prompt, request).await.reply?;
     let mut text = PlanStream::new(PlanStreamLimits::default());
     let values = text.push(&reply.text).map_err(|fault| DraftError::NoPlan(fault.to_string()))?;
     let mut tasks = Vec::with_capacity(values.len());

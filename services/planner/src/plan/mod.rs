@@ -20,11 +20,11 @@ use starling_agents::{
 };
 use starling_llm::{ChatRequest, Format, Model, ModelError, Purpose, Reuse, StreamEvent, TextStream};
 use starling_protocol::{
-    Body, CallReport, Envelope, Failure, PlanEnd, PlanFragment, PlanRequest, RecordRef, RunId, TaskSpec,
-    ids::digest,
+    Body, CallReport, Envelope, Failure, Input, PlanEnd, PlanFragment, PlanRequest, RecordRef, RunId,
+    TaskSpec, ids::digest,
 };
 use starling_runtime::{Clock, EnvelopeHandler, HandleError, HandlerContext, Random, telemetry::Spans};
-use starling_service::{Unread, instant_of, intent_texts};
+use starling_service::{Asked, Unread, Window, instant_of, intent_texts};
 use std::sync::Arc;
 use tokio::time::Instant;
 
@@ -65,6 +65,7 @@ pub struct PlanHandler {
     random: Random,
     options: PlanOptions,
     in_flight: InFlight,
+    window: Window,
 }
 
 impl PlanHandler {
@@ -78,7 +79,8 @@ impl PlanHandler {
         options: PlanOptions,
     ) -> Self {
         let schema = Arc::new(plan_schema(catalogue.workers().map(|agent| agent.name.as_str())));
-        Self { model, catalogue, schema, spans, clock, random, options, in_flight: InFlight::default() }
+        let (in_flight, window) = (InFlight::default(), Window::default());
+        Self { model, catalogue, schema, spans, clock, random, options, in_flight, window }
     }
 
     async fn plan(
@@ -106,8 +108,18 @@ impl PlanHandler {
         span.set_with("starling.intent_id", || envelope.intent_id.as_str().to_owned());
         span.set_with("starling.run_id", || run.as_str().to_owned());
         span.set("starling.attempt", i64::from(request.plan_attempt));
-        let end = match self.question(envelope, request, agent, cx, span.traceparent()).await {
-            Ok(question) => self.ask(question, request.max_tasks, &mut fragments).await,
+        let intent = match &request.intent_ref {
+            Some(at) => cx.content.get(at).await.map(Some),
+            None => Ok(None),
+        };
+        let end = match intent.map_err(Unread::from) {
+            Ok(intent) => {
+                let (inputs, items) = intent_texts(intent.as_ref());
+                let ask = |budget| {
+                    self.question(envelope, request, agent, (inputs, items), span.traceparent(), budget)
+                };
+                self.ask(ask, request.max_tasks, &mut fragments).await
+            }
             Err(Unread::Failed(failure)) => PlanEnd { report: CallReport::default(), failure: Some(failure) },
             Err(Unread::Later(retry)) => return Err(retry),
         };
@@ -119,19 +131,15 @@ impl PlanHandler {
         Ok(())
     }
 
-    async fn question(
+    fn question(
         &self,
         envelope: &Envelope,
         request: &PlanRequest,
         agent: &Agent,
-        cx: &HandlerContext,
+        (inputs, items): (&[Input], &[String]),
         traceparent: &str,
-    ) -> Result<ChatRequest, Unread> {
-        let intent = match &request.intent_ref {
-            Some(at) => Some(cx.content.get(at).await?),
-            None => None,
-        };
-        let (inputs, items) = intent_texts(intent.as_ref());
+        budget: PromptBudget,
+    ) -> ChatRequest {
         let agents: Vec<&Agent> = self.catalogue.workers().collect();
         let prompt = PlanPrompt {
             goal: &request.goal,
@@ -141,9 +149,9 @@ impl PlanHandler {
             agents: &agents,
             feedback: request.feedback.as_deref(),
         };
-        Ok(ChatRequest {
+        ChatRequest {
             purpose: Purpose::Plan,
-            messages: within(request.allowance.as_ref(), agent, self.options.prompt, |budget| {
+            messages: within(request.allowance.as_ref(), agent, budget, |budget| {
                 plan_messages(agent, &prompt, budget)
             }),
             format: Format::Json { name: PLAN_SCHEMA.to_owned(), schema: self.schema.clone(), check: None },
@@ -153,14 +161,20 @@ impl PlanHandler {
             traceparent: Some(traceparent.to_owned()),
             allowance: request.allowance,
             reuse: Reuse::for_attempt(request.plan_attempt),
-        })
+        }
     }
 
     /// Asks the model and gives its tasks to `fragments` as they come; says how it ended.
-    async fn ask(&self, question: ChatRequest, max_tasks: i32, fragments: &mut Fragments<'_>) -> PlanEnd {
+    async fn ask(
+        &self,
+        build: impl Fn(PromptBudget) -> ChatRequest,
+        max_tasks: i32,
+        fragments: &mut Fragments<'_>,
+    ) -> PlanEnd {
         let begun = Instant::now();
-        let asked = question.clone();
-        let mut events = match self.model.stream(question).await {
+        let Asked { question, reply } =
+            self.window.stream(self.model.as_ref(), self.options.prompt, build).await;
+        let mut events = match reply {
             Ok(events) => events.fuse(),
             Err(error) => return model_end(&error),
         };
@@ -178,7 +192,7 @@ impl PlanHandler {
         };
         drop(events);
         if end.failure.is_some() {
-            self.model.forget(&asked).await;
+            self.model.forget(&question).await;
         }
         end
     }
