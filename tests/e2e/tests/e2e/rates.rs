@@ -1,13 +1,14 @@
 //! A provider that takes far fewer requests than the swarm could send.
 
 use anyhow::Result;
-use starling_e2e::{Plan, Scripted, Swarm, SwarmOptions};
+use starling_e2e::{Plan, Scripted, Swarm, SwarmOptions, until};
 use starling_llm::{
     Purpose,
     mock::{MockLimits, MockOptions},
 };
 use starling_protocol::OutcomeStatus;
 use std::time::Duration;
+use tokio::time::{Instant, sleep};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_task_fails_because_a_provider_says_too_many() -> Result<()> {
@@ -28,4 +29,38 @@ async fn no_task_fails_because_a_provider_says_too_many() -> Result<()> {
     assert_eq!(model.calls.of(Purpose::Judge).len(), tasks);
     swarm.all_audited(Duration::from_secs(60)).await?;
     Ok(())
+}
+
+/// Requests a second that all processes together may send.
+const SHARED: f64 = 30.0;
+/// Over so long they are counted.
+const COUNTED: Duration = Duration::from_secs(3);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn four_processes_share_one_limit_and_the_others_take_the_share_of_one_that_is_killed() -> Result<()> {
+    let model = Scripted::new(Plan::independent(100));
+    let mut options = SwarmOptions::new(model.options(), 2).set("processor.slots.worker=16");
+    for setting in ["name=shared", "rate.start=30", "rate.min=30", "rate.max=30"] {
+        options = options.set(&format!("model.{setting}"));
+    }
+    let mut swarm = Swarm::start(options).await?;
+    // Work for a minute.
+    for number in 0..9 {
+        swarm.submit(&format!("shared-{number}"), "Do as much as may be asked for").await?;
+    }
+    all_of_it_is_used(&swarm).await?;
+    swarm.workers[0].kill()?;
+    all_of_it_is_used(&swarm).await
+}
+
+/// Waits until what all processes ask is the limit, give or take a twentieth.
+async fn all_of_it_is_used(swarm: &Swarm) -> Result<()> {
+    let used = async || {
+        let (before, start) = (swarm.model.stats().calls, Instant::now());
+        sleep(COUNTED).await; // a rate needs time
+        let rate = (swarm.model.stats().calls - before) as f64 / start.elapsed().as_secs_f64();
+        println!("{rate:.1} of {SHARED} requests a second");
+        Ok((0.95..=1.05).contains(&(rate / SHARED)))
+    };
+    until("all of the limit is used, and no more", Duration::from_secs(20), used).await
 }
