@@ -256,10 +256,16 @@ pub struct HealthArgs {
 pub enum BenchCommand {
     /// Intents with many independent tasks: throughput.
     Fanout(FanoutArgs),
+    /// Numbers of workers: what each makes of a model that takes its time.
+    Scaling(ScalingArgs),
     /// Layers of tasks, each on all of the layer before: latency of an intent.
     Depth(DepthArgs),
     /// A chain of tasks with a model that answers at once: latency of a hop.
     Hop(HopArgs),
+    /// A provider that cuts its limit, raises it again, and is down for a while: how soon the swarm follows.
+    Provider(ProviderArgs),
+    /// The model layer beside a plain HTTP client: processor time of a call.
+    ModelCall(BenchMockArgs),
     /// State-log decisions against Kafka transactions over the same partitions.
     Decision(DecisionArgs),
     /// A coordinator killed in the middle of many live intents: how soon the next one goes on, and what it sends again.
@@ -311,9 +317,12 @@ pub struct SwarmArgs {
 /// `starling bench fanout`.
 #[derive(Clone, Debug, Args)]
 pub struct FanoutArgs {
-    /// Intents, all submitted at once.
+    /// Intents.
     #[arg(long, default_value_t = 50)]
     pub intents: usize,
+    /// How many of them are under way at once; without it, all.
+    #[arg(long, value_name = "INTENTS")]
+    pub live: Option<usize>,
     /// Tasks of each intent.
     #[arg(long, default_value_t = 100)]
     pub tasks: usize,
@@ -329,6 +338,49 @@ pub struct FanoutArgs {
     /// Leave out the bare pipeline that the swarm is compared with.
     #[arg(long)]
     pub no_bare: bool,
+    /// The swarm.
+    #[command(flatten)]
+    pub swarm: SwarmArgs,
+}
+
+/// `starling bench scaling`.
+#[derive(Clone, Debug, Args)]
+pub struct ScalingArgs {
+    /// Worker members of one slot, one run for each number.
+    #[arg(long, value_delimiter = ',', default_values_t = [10, 50, 100])]
+    pub workers: Vec<usize>,
+    /// Milliseconds that each model call takes.
+    #[arg(long, value_name = "MS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..))]
+    pub model_latency: u64,
+    /// For how many seconds there is work for them.
+    #[arg(long, default_value_t = 20)]
+    pub seconds: usize,
+    /// The bus.
+    #[arg(long, value_enum, default_value_t = BusKind::Memory)]
+    pub bus: BusKind,
+    /// A JSON array with one object for each run on stdout, nothing else.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `starling bench provider`. Takes about three minutes.
+#[derive(Clone, Debug, Args)]
+pub struct ProviderArgs {
+    /// Intents of a hundred tasks that are under way at any time.
+    #[arg(long, default_value_t = 12)]
+    pub live: usize,
+    /// Milliseconds that each model call takes.
+    #[arg(long, value_name = "MS", default_value_t = 300)]
+    pub model_latency: u64,
+    /// Requests a second that the provider allows.
+    #[arg(long, value_name = "PER_SECOND", default_value_t = 500)]
+    pub rate: u32,
+    /// What it allows for half a minute in between.
+    #[arg(long, value_name = "PER_SECOND", default_value_t = 100)]
+    pub cut: u32,
+    /// For how long it is down.
+    #[arg(long, value_name = "SECONDS", default_value_t = 20)]
+    pub down: usize,
     /// The swarm.
     #[command(flatten)]
     pub swarm: SwarmArgs,
@@ -408,7 +460,7 @@ pub struct DecisionArgs {
     pub json: bool,
 }
 
-/// `starling bench mock-llm`.
+/// `starling bench mock-llm` and `starling bench model-call`.
 #[derive(Clone, Debug, Args)]
 pub struct BenchMockArgs {
     /// Requests.

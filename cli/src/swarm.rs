@@ -103,6 +103,12 @@ impl Swarm {
         self.node.bus.clone()
     }
 
+    /// The model of its services, with all that stands between them and an endpoint.
+    #[must_use]
+    pub fn model(&self) -> Arc<dyn Model> {
+        self.model.clone()
+    }
+
     /// Whether the offline model, which is no LLM, does the work.
     #[must_use]
     pub fn is_offline(&self) -> bool {

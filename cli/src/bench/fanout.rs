@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{args::FanoutArgs, exit::CliError, session::Session};
 use starling_llm::mock::{MockLimits, MockOptions, MockStats, scripts, scripts::Latencies};
-use starling_protocol::{IntentId, OutcomeStatus, Topic};
+use starling_protocol::{IntentId, OutcomeStatus, TaskCounts, Topic, Usage};
 use std::{
     collections::HashMap,
     sync::Arc,
@@ -23,6 +23,7 @@ pub(super) async fn run(session: &Session, args: &FanoutArgs) -> Result<Figures,
         BenchModel::InProcess(Arc::new(Probe::layers(1, args.tasks, latency)))
     } else {
         let mut options = MockOptions::new(scripts::fanout(args.tasks, latencies(args)));
+        options.prompt_cache = true;
         options.limits = args.provider_rate.map(|rate| {
             let requests_per_s = f64::from(rate.max(1));
             MockLimits { requests_per_s, burst: (requests_per_s / 20.0).max(1.0), tokens_per_minute: None }
@@ -32,12 +33,14 @@ pub(super) async fn run(session: &Session, args: &FanoutArgs) -> Result<Figures,
     let scene = Scene::of(session, &args.swarm, model)?;
     let stage = Stage::on(session, &args.swarm, scene.clone(), true).await?;
     // One intent beforehand opens connections and fills caches.
-    measure(&stage, &scene, "warm", 1).await?;
+    measure(&stage, &scene, "warm", 1, 1).await?;
     let cpu = cpu_time();
     let start = Instant::now();
     let before = scene.served();
     let settled = args.provider_rate.map(|_| tokio::spawn(after_settling(scene.clone())));
-    let Measured { times, busy } = measure(&stage, &scene, "intent", args.intents).await?;
+    let middle = tokio::spawn(middle(scene.clone(), args.intents * args.tasks));
+    let Measured { times, busy, usage, tasks } =
+        measure(&stage, &scene, "intent", args.intents, args.live.unwrap_or(args.intents)).await?;
     let wall = start.elapsed();
     let requests = requests(args, &scene, before, settled, busy, start).await?;
     let subtasks = (args.intents * args.tasks) as f64;
@@ -51,6 +54,9 @@ pub(super) async fn run(session: &Session, args: &FanoutArgs) -> Result<Figures,
         cpu.zip(cpu_time()).map(|(before, after)| (after - before).as_secs_f64() * 1000.0 / subtasks);
     figures.rss_mb = rss_mb();
     figures.more = requests;
+    figures.more.extend(of_workers(args, middle).await);
+    let success = f64::from(tasks.succeeded) / f64::from(tasks.total.max(1));
+    figures.more.extend([("success", success), ("context_reuse", usage.context_reuse(0))]);
     let sizes = if args.no_bare || args.provider_rate.is_some() { None } else { Some(sizes(&stage).await?) };
     stage.strike().await;
     if let Some(sizes) = sizes {
@@ -73,6 +79,46 @@ fn serial(args: &FanoutArgs, before: MockStats, now: MockStats) -> Duration {
         + work.mul_f64((now.work - before.work) as f64)
         + judge.mul_f64((now.judge - before.judge) as f64)
         + synthesize.mul_f64((now.synthesize - before.synthesize) as f64)
+}
+
+/// Share of the work after which all workers should be busy, and before which they should not yet run out of it.
+const MIDDLE: (f64, f64) = (0.15, 0.85);
+/// Time between two looks at what the model server has counted.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// Calls of workers a second in the middle of so many, when neither plans are awaited nor work runs out. `None` without a
+/// model server.
+async fn middle(scene: Arc<Scene>, tasks: usize) -> Option<f64> {
+    let reached = |share: f64| {
+        let (scene, before) = (scene.clone(), scene.served());
+        async move {
+            let goal = (share * tasks as f64) as u64;
+            let before = before?.by_purpose.work;
+            loop {
+                let done = scene.served()?.by_purpose.work - before;
+                if done >= goal {
+                    return Some((done, Instant::now()));
+                }
+                tokio::time::sleep(LOOK).await;
+            }
+        }
+    };
+    let (from, to) = (reached(MIDDLE.0), reached(MIDDLE.1));
+    let ((first, from), (last, to)) = (from.await?, to.await?);
+    Some((last - first) as f64 / (to - from).as_secs_f64().max(1e-9))
+}
+
+/// What the workers made of their number.
+async fn of_workers(args: &FanoutArgs, middle: JoinHandle<Option<f64>>) -> Vec<(&'static str, f64)> {
+    // What is measured is there, or will never be.
+    middle.abort();
+    let Ok(Some(rate)) = middle.await else { return Vec::new() };
+    let mut figures = vec![("worker_requests_per_s", rate.round())];
+    if args.model_latency > 0 {
+        let most = (args.swarm.workers * args.swarm.slots) as f64 * 1000.0 / args.model_latency as f64;
+        figures.push(("of_workers_by_latency", rate / most));
+    }
+    figures
 }
 
 /// How long a swarm may take to find out what an endpoint allows.
@@ -144,29 +190,46 @@ struct Measured {
     times: Vec<Duration>,
     /// When a tenth of them was left, so that there was still enough to do for all workers.
     busy: Counted,
+    /// Tokens of all.
+    usage: Usage,
+    tasks: TaskCounts,
 }
 
-/// Submits all at once and waits for all.
-async fn measure(stage: &Stage, scene: &Scene, name: &str, intents: usize) -> Result<Measured, CliError> {
+/// Submits them, so many at once, and waits for all; every one has to succeed.
+async fn measure(
+    stage: &Stage,
+    scene: &Scene,
+    name: &str,
+    intents: usize,
+    live: usize,
+) -> Result<Measured, CliError> {
     let mut submitted = HashMap::new();
-    for n in 0..intents {
-        let id = IntentId::from_string(format!("{name}-{n}"));
-        submitted.insert(id.clone(), Instant::now());
-        stage.submit(&id).await?;
-    }
+    let mut to_come = (0..intents).map(|n| IntentId::from_string(format!("{name}-{n}")));
     let mut times = Vec::with_capacity(intents);
     let mut busy = (None, Instant::now());
-    while !submitted.is_empty() {
+    let (mut usage, mut tasks) = (Usage::default(), TaskCounts::default());
+    loop {
+        let room = live.max(1).saturating_sub(submitted.len());
+        for id in to_come.by_ref().take(room) {
+            submitted.insert(id.clone(), Instant::now());
+            stage.submit(&id).await?;
+        }
+        if submitted.is_empty() {
+            break;
+        }
         let (id, outcome, at) = stage.outcome().await?;
         if outcome.status != OutcomeStatus::Succeeded {
             return Err(CliError::Failed(format!("{id} {}: {}", outcome.status.name(), outcome.reason)));
         }
         if let Some(since) = submitted.remove(&id) {
             times.push(at - since);
-            if submitted.len() == intents / 10 {
+            usage.add(outcome.usage);
+            tasks.total += outcome.tasks.total;
+            tasks.succeeded += outcome.tasks.succeeded;
+            if times.len() == intents - intents / 10 {
                 busy = (scene.served(), Instant::now());
             }
         }
     }
-    Ok(Measured { times, busy })
+    Ok(Measured { times, busy, usage, tasks })
 }

@@ -1,7 +1,8 @@
 //! Percentiles, processor time, memory, and the form in which figures are printed.
 
 use serde_json::{Value, json};
-use std::{fmt::Write as _, time::Duration};
+use starling_llm::mock::MockServer;
+use std::{fmt::Write as _, fs, time::Duration};
 
 /// Median and 99th percentile in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -118,16 +119,27 @@ impl Figures {
 
 /// Processor time of this process so far, user and system.
 pub(super) fn cpu_time() -> Option<Duration> {
-    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    let stat = fs::read_to_string("/proc/self/stat").ok()?;
     // The name in parentheses may contain spaces; the fields after it are counted from the state.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let ticks = fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;
     Some(Duration::from_millis(ticks * 10)) // Linux reports hundredths of a second on every platform
 }
 
+/// Processor time of the mock endpoint's thread so far.
+pub(super) fn mock_cpu_time() -> Option<Duration> {
+    let threads = fs::read_dir("/proc/self/task").ok()?;
+    let named = |folder: &std::path::Path| {
+        fs::read_to_string(folder.join("comm")).is_ok_and(|name| name.trim() == MockServer::THREAD)
+    };
+    let folder = threads.flatten().map(|entry| entry.path()).find(|folder| named(folder))?;
+    let schedstat = fs::read_to_string(folder.join("schedstat")).ok()?;
+    Some(Duration::from_nanos(schedstat.split_whitespace().next()?.parse().ok()?))
+}
+
 /// Resident memory of this process in MB.
 pub(super) fn rss_mb() -> Option<f64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
     Some(line.split_whitespace().nth(1)?.parse::<f64>().ok()? / 1024.0)
 }

@@ -3,13 +3,10 @@
 //! Clients and server share this machine, so the wall clock says little about the server. Its thread is therefore looked at
 //! by itself: what it takes, in user and system together, is all that one core needs for a request.
 
-use super::measure::{Figures, rss_mb};
+use super::measure::{Figures, mock_cpu_time, rss_mb};
 use crate::{args::BenchMockArgs, exit::CliError};
 use starling_llm::mock::{MockOptions, MockServer, Rehearsal, load};
-use std::{
-    fs,
-    time::{Duration, Instant},
-};
+use std::time::Instant;
 
 /// Share of the requests that come beforehand: connections are opened, memory is got from the system.
 const WARM: usize = 20;
@@ -18,11 +15,11 @@ pub(super) async fn run(args: &BenchMockArgs) -> Result<Figures, CliError> {
     let server = MockServer::start(MockOptions::new(script))
         .map_err(|error| CliError::Failed(format!("the mock endpoint: {error}")))?;
     ask(&server, args, args.requests / WARM + 1).await?;
-    let cpu = server_cpu_time();
+    let cpu = mock_cpu_time();
     let start = Instant::now();
     let bytes = ask(&server, args, args.requests).await?;
     let wall = start.elapsed();
-    let taken = cpu.zip(server_cpu_time()).map(|(before, after)| after.saturating_sub(before));
+    let taken = cpu.zip(mock_cpu_time()).map(|(before, after)| after.saturating_sub(before));
     let requests = args.requests as f64;
     let mut figures = Figures::new("mock-llm", "loopback");
     figures.slots = usize::from(args.connections);
@@ -43,17 +40,6 @@ pub(super) async fn run(args: &BenchMockArgs) -> Result<Figures, CliError> {
 async fn ask(server: &MockServer, args: &BenchMockArgs, requests: usize) -> Result<usize, CliError> {
     let bytes = load(&server.base_url(), requests, args.connections, args.prompt).await;
     bytes.map_err(|error| CliError::Failed(format!("a client of the mock endpoint: {error}")))
-}
-
-/// Processor time of the endpoint's thread so far.
-fn server_cpu_time() -> Option<Duration> {
-    let threads = fs::read_dir("/proc/self/task").ok()?;
-    let named = |folder: &std::path::Path| {
-        fs::read_to_string(folder.join("comm")).is_ok_and(|name| name.trim() == MockServer::THREAD)
-    };
-    let folder = threads.flatten().map(|entry| entry.path()).find(|folder| named(folder))?;
-    let schedstat = fs::read_to_string(folder.join("schedstat")).ok()?;
-    Some(Duration::from_nanos(schedstat.split_whitespace().next()?.parse().ok()?))
 }
 
 #[cfg(test)]

@@ -68,6 +68,11 @@ impl Scene {
         Ok(Arc::new(Self { settings: Arc::new(settings), model, kind: args.bus, server }))
     }
 
+    /// The model server, if there is one.
+    pub(super) fn server(&self) -> Option<&MockServer> {
+        self.server.as_ref()
+    }
+
     /// What the model server has counted, if there is one.
     pub(super) fn served(&self) -> Option<MockStats> {
         self.server.as_ref().map(MockServer::stats)

@@ -37,6 +37,9 @@ pub struct MockLlmArgs {
     /// Tokens in a minute, sent and asked for, by four characters a token; more are refused (429).
     #[arg(long, value_name = "N", value_parser = positive)]
     pub tokens_per_minute: Option<f64>,
+    /// Count prompts whole, and what it has seen at the beginning of earlier ones as cached, as providers do.
+    #[arg(long)]
+    pub prompt_cache: bool,
     /// Something of everything: --status-5xx 0.05 --cut 0.05 --slow 0.05 --malformed 0.15, where these say nothing else.
     #[arg(long)]
     pub chaos: bool,
@@ -74,6 +77,7 @@ impl MockLlmArgs {
         Ok(MockOptions {
             limits: self.limits(),
             models: Some(self.models.clone()),
+            prompt_cache: self.prompt_cache,
             ..MockOptions::new(script)
         })
     }

@@ -22,30 +22,43 @@ pub struct MockLimits {
 pub(super) type Headers = Vec<(&'static str, String)>;
 
 pub(super) struct Limiter {
-    limits: MockLimits,
     state: Mutex<State>,
 }
 
 struct State {
+    limits: Option<MockLimits>,
     requests: f64,
     tokens: f64,
     at: Instant,
 }
 
+impl State {
+    fn full(limits: Option<MockLimits>) -> Self {
+        let requests = limits.map_or(0.0, |limits| limits.burst);
+        let tokens = limits.and_then(|limits| limits.tokens_per_minute).unwrap_or(0.0);
+        Self { limits, requests, tokens, at: Instant::now() }
+    }
+}
+
 impl Limiter {
-    pub(super) fn new(limits: MockLimits) -> Self {
-        let tokens = limits.tokens_per_minute.unwrap_or(0.0);
-        let state = State { requests: limits.burst, tokens, at: Instant::now() };
-        Self { limits, state: Mutex::new(state) }
+    pub(super) fn new(limits: Option<MockLimits>) -> Self {
+        Self { state: Mutex::new(State::full(limits)) }
+    }
+
+    /// Other limits from now on, with full buckets.
+    pub(super) fn set(&self, limits: Option<MockLimits>) {
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = State::full(limits);
     }
 
     /// Lets a call in, or refuses it; with what is said about the limits.
     pub(super) fn admit(&self, body: &Value, bytes: usize) -> Result<Headers, Headers> {
-        let MockLimits { requests_per_s, burst, tokens_per_minute } = self.limits;
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(MockLimits { requests_per_s, burst, tokens_per_minute }) = state.limits else {
+            return Ok(Vec::new());
+        };
         let reply =
             body.get("max_tokens").or_else(|| body.get("max_completion_tokens")).and_then(Value::as_i64);
         let wanted = (crate::estimated_tokens(bytes) + reply.unwrap_or(0)) as f64;
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let passed = state.at.elapsed().as_secs_f64();
         state.at = Instant::now();
         state.requests = (state.requests + passed * requests_per_s).min(burst);

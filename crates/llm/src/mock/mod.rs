@@ -9,6 +9,7 @@ mod draw;
 mod latency;
 mod limits;
 mod load;
+mod prompt_cache;
 mod rehearsal;
 mod saturation;
 pub mod scripts;
@@ -18,7 +19,7 @@ mod wire;
 
 pub use latency::{Latency, NoLatency};
 pub use limits::MockLimits;
-pub use load::load;
+pub use load::{load, plain_load, question};
 pub use rehearsal::{NoRehearsal, Rehearsal};
 pub use saturation::MockSaturation;
 pub use stats::{ByPurpose, MockStats};
@@ -26,12 +27,14 @@ pub use stats::{ByPurpose, MockStats};
 use crate::Purpose;
 use crate::prompt::Prompt;
 use axum::body::Bytes;
+use axum::http::StatusCode;
 use serde_json::Value;
 use starling_protocol::Usage;
 use stats::Counters;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
@@ -56,6 +59,9 @@ pub struct MockOptions {
     /// `NAME (mock)`. An empty list knows every name, and is not shown. `None` does as well, and its replies call
     /// themselves by the name that was asked for.
     pub models: Option<Vec<String>>,
+    /// Whether it counts prompts whole, and those of their blocks as cached that it has seen behind the same beginning
+    /// before. Otherwise only the last question counts, and nothing is cached.
+    pub prompt_cache: bool,
 }
 
 impl MockOptions {
@@ -69,6 +75,7 @@ impl MockOptions {
             limits: None,
             saturation: None,
             models: None,
+            prompt_cache: false,
         }
     }
 }
@@ -94,6 +101,7 @@ pub struct MockCall {
     /// The whole request body.
     pub body: Value,
     headers: axum::http::HeaderMap,
+    prompt_tokens: prompt_cache::Counted,
 }
 
 impl MockCall {
@@ -221,7 +229,10 @@ struct Gate {
 struct Shared {
     options: MockOptions,
     counters: Arc<Counters>,
-    limiter: Option<limits::Limiter>,
+    prompts: Option<prompt_cache::PromptCache>,
+    limiter: limits::Limiter,
+    /// The status of all calls while the endpoint is down; 0 while it is not.
+    down: AtomicU16,
     places: Option<saturation::Places>,
     gate: watch::Sender<Gate>,
 }
@@ -230,11 +241,18 @@ impl Shared {
     fn new(options: MockOptions) -> Arc<Shared> {
         Arc::new(Shared {
             counters: Arc::new(Counters::new(options.max_remembered)),
-            limiter: options.limits.map(limits::Limiter::new),
+            prompts: options.prompt_cache.then(|| prompt_cache::PromptCache::new(options.max_remembered)),
+            limiter: limits::Limiter::new(options.limits),
+            down: AtomicU16::new(0),
             places: options.saturation.map(saturation::Places::new),
             options,
             gate: watch::Sender::new(Gate::default()),
         })
+    }
+
+    /// With which status all calls are answered now, if the endpoint is down.
+    fn is_down(&self) -> Option<StatusCode> {
+        StatusCode::from_u16(self.down.load(Ordering::SeqCst)).ok()
     }
 
     fn open_gate(&self) {
@@ -312,6 +330,17 @@ impl MockServer {
     #[must_use]
     pub fn marks(&self) -> BTreeMap<&'static str, u64> {
         self.shared.counters.marks()
+    }
+
+    /// From now on this is what it lets through, with a full bucket; `None` lets all through.
+    pub fn limit(&self, limits: Option<MockLimits>) {
+        self.shared.limiter.set(limits);
+    }
+
+    /// From now on every call is answered at once with this status and nothing else, and counted as one that came;
+    /// `None` ends that.
+    pub fn down(&self, status: Option<u16>) {
+        self.shared.down.store(status.unwrap_or(0), Ordering::SeqCst);
     }
 
     /// Lets go of all calls that are held now.

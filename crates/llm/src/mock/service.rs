@@ -1,6 +1,7 @@
 //! The HTTP side of the mock endpoint.
 
 use super::limits::Headers;
+use super::prompt_cache::Counted;
 use super::stats::{Compared, Counters, OpenCall, Told};
 use super::wire::{self, Frame};
 use super::{MockAction, MockCall, Shared};
@@ -72,9 +73,7 @@ async fn chat(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Bytes
     let Ok(parsed) = serde_json::from_slice::<Value>(&body) else {
         return (StatusCode::BAD_REQUEST, "the body is no JSON").into_response();
     };
-    let admitted =
-        shared.limiter.as_ref().map_or(Ok(Vec::new()), |limiter| limiter.admit(&parsed, body.len()));
-    let said = match admitted {
+    let said = match shared.limiter.admit(&parsed, body.len()) {
         Ok(said) => said,
         Err(said) => {
             shared.counters.refuse();
@@ -91,7 +90,14 @@ async fn chat(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Bytes
         Some(_) => return with(unknown(asked), said),
     };
     let number = shared.counters.number();
-    let call = read_call(number, named, headers, parsed, shared.counters.compare(&body));
+    if let Some(status) = shared.is_down() {
+        shared.counters.mark("down");
+        return (status, r#"{"error":{"message":"the endpoint is down"}}"#).into_response();
+    }
+    let mut call = read_call(number, named, headers, parsed, shared.counters.compare(&body));
+    if let Some(prompts) = &shared.prompts {
+        call.prompt_tokens = prompts.count(&call.body);
+    }
     let open = Counters::open(Arc::clone(&shared.counters), number, call.purpose);
     drop(body);
     let mut action = (shared.options.script)(&call);
@@ -152,7 +158,9 @@ fn read_call(number: u64, model: String, headers: HeaderMap, body: Value, compar
     };
     let Compared { fingerprint, earlier } = compared;
     let streams = body.get("stream").and_then(Value::as_bool).unwrap_or(false);
-    MockCall { number, purpose, prompt, streams, model, fingerprint, earlier, body, headers }
+    let tokens = crate::estimated_tokens(prompt.len());
+    let prompt_tokens = Counted { tokens, cached: 0 };
+    MockCall { number, purpose, prompt, streams, model, fingerprint, earlier, body, headers, prompt_tokens }
 }
 
 async fn perform(action: MockAction, call: &MockCall, latency: Duration, mut open: OpenCall) -> Response {

@@ -1,6 +1,7 @@
 //! The shapes of the chat-completions protocol, as a mock endpoint writes them.
 
 use super::MockCall;
+use super::prompt_cache::Counted;
 use serde_json::{Value, json};
 use starling_protocol::Usage;
 
@@ -12,16 +13,12 @@ pub(super) const DONE: &str = "data: [DONE]\n\n";
 pub(super) struct Frame {
     id: String,
     model: String,
-    prompt_chars: usize,
+    prompt: Counted,
 }
 
 impl Frame {
     pub(super) fn of(call: &MockCall) -> Frame {
-        Frame {
-            id: format!("mock-{}", call.number),
-            model: call.model.clone(),
-            prompt_chars: call.prompt.len(),
-        }
+        Frame { id: format!("mock-{}", call.number), model: call.model.clone(), prompt: call.prompt_tokens }
     }
 
     /// A whole reply with one choice.
@@ -69,9 +66,9 @@ impl Frame {
     /// Tokens as given, or by four characters a token.
     pub(super) fn usage(&self, usage: Option<Usage>, reply_chars: usize) -> Value {
         let usage = usage.unwrap_or_else(|| Usage {
-            prompt_tokens: crate::estimated_tokens(self.prompt_chars),
+            prompt_tokens: self.prompt.tokens,
             completion_tokens: crate::estimated_tokens(reply_chars),
-            cached_tokens: 0,
+            cached_tokens: self.prompt.cached,
         });
         json!({
             "prompt_tokens": usage.prompt_tokens,
