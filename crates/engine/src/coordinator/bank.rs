@@ -196,7 +196,7 @@ mod tests {
             (0, 2, [5, 3, 2], None, Some((5, 100, true))),     // gives 23 back
             (2, 2, [0, 0, 0], Some(30), Some((30, 97, true))),
             (1, 2, [60, 60, 0], None, Some((60, 97, true))),
-            (0, 3, [5, 3, 2], Some(2), Some((5 + 2 + 0, 40, true))),
+            (0, 3, [5, 3, 2], Some(2), Some((5 + 2, 40, true))),
             (0, 2, [0, 0, 0], None, None), // overtaken
             (2, 3, [30, 30, 0], Some(9), Some((30, 37, true))),
             (0, 4, [5, 3, 2], None, Some((5, 10, false))),

@@ -30,6 +30,8 @@ pub(super) struct Leases {
     said: Option<Answer>,
     /// The same, until it is known whether it was enough.
     unmet: Option<Answer>,
+    /// How many more intents may begin or be stopped for it in this step, so that what one step decides stays small.
+    turns: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -40,6 +42,11 @@ struct Answer {
 }
 
 impl Leases {
+    /// A step begins.
+    pub(super) fn begin(&mut self, turns: usize) {
+        self.turns = turns;
+    }
+
     pub(super) fn lacks(&mut self, tenant: &str, id: &IntentId, need: Amount) {
         self.lacking.entry(tenant.to_owned()).or_default().insert(id.clone(), need);
     }
@@ -99,10 +106,10 @@ impl Coordinator {
     /// Looks for intents that lack something, where it is not known who does.
     pub(super) fn find_lacking(&mut self) {
         let wanted = self.store.all_live().filter(|(_, live)| live.run.plan_wanted);
-        let wanted: Vec<IntentId> = wanted.map(|(id, _)| id.clone()).collect();
-        for id in wanted {
-            let trace = self.trace_of(&id);
-            self.request_plan(&id, &trace);
+        let wanted: Vec<_> = wanted.map(|(id, live)| (id.clone(), live.intent.tenant.clone())).collect();
+        for (id, tenant) in wanted {
+            self.leases.lacks(&tenant, &id, Amount::default());
+            self.leases.freed.insert(tenant);
         }
     }
 
@@ -110,14 +117,22 @@ impl Coordinator {
     pub(super) fn serve_lacking(&mut self) -> bool {
         let mut any = false;
         for tenant in std::mem::take(&mut self.leases.freed) {
-            for id in self.leases.lacking.remove(&tenant).unwrap_or_default().into_keys() {
-                any = true;
+            for (id, need) in self.leases.lacking.remove(&tenant).unwrap_or_default() {
                 match self.store.live(&id).map(|live| live.run.plan_wanted) {
+                    Some(true) if self.leases.turns == 0 => {
+                        self.leases.lacks(&tenant, &id, need);
+                        self.leases.freed.insert(tenant.clone());
+                    }
                     Some(true) => {
+                        any = true;
+                        self.leases.turns -= 1;
                         let trace = self.trace_of(&id);
                         self.request_plan(&id, &trace);
                     }
-                    Some(false) => self.queue.wake(&id),
+                    Some(false) => {
+                        any = true;
+                        self.queue.wake(&id);
+                    }
                     None => {}
                 }
             }
@@ -127,6 +142,9 @@ impl Coordinator {
 
     /// Ends the work of those who lack what the bank has just said is not to be had. Returns whether there were any.
     pub(super) fn stop_refused(&mut self) -> bool {
+        if self.leases.turns == 0 {
+            return false;
+        }
         let Some(Answer { purse, tenant, grant }) = self.leases.said.clone() else { return false };
         let (Some(of), Some(purse)) = (self.settings.tenants.of(&tenant).copied(), self.store.purse(&purse))
         else {
@@ -153,6 +171,7 @@ impl Coordinator {
             self.leases.said = None; // what it frees may be enough for the others
         }
         let why = grant.refusal.unwrap_or_else(|| used_up(&tenant, &of));
+        self.leases.turns -= 1;
         self.leases.forget(&tenant, &id);
         self.stop(&id, why);
         true
@@ -271,9 +290,11 @@ impl Coordinator {
 
     /// After an answer that did not cover what was lacking, the next request comes a while later.
     pub(super) fn pause_asking(&mut self) {
+        self.leases.said = None;
         let Some(Answer { purse, tenant, grant }) = self.leases.unmet.take() else { return };
         let now = self.now;
-        if !grant.granted && self.leases.lacking.contains_key(&tenant) {
+        let had_turns = self.leases.turns > 0;
+        if had_turns && !grant.granted && self.leases.lacking.contains_key(&tenant) {
             self.store.edit_purse(&purse, |purse| purse.asked_at = Some(now));
         }
     }

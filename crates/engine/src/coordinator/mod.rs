@@ -130,6 +130,7 @@ impl Coordinator {
     pub fn step(&mut self, now: Timestamp, event: Event) -> Vec<Effect> {
         self.now = self.now.max(now);
         self.milestones.clear();
+        self.leases.begin(self.settings.max_timers_per_tick);
         match event {
             Event::Received { envelope, at, trace } => self.on_received(envelope, at, &trace),
             Event::Undecodable { at_partition, at_offset, reason } => {

@@ -281,3 +281,31 @@ fn a_bank_has_room_for_the_books_of_so_many_tenants() {
         .into();
     assert_eq!(refusals, [false, false, false, true, false]);
 }
+
+/// What a step decides is one record: it must not end everybody at once.
+#[test]
+fn no_step_ends_more_than_a_few_intents_for_want_of_money() {
+    let mut one = One::new(sharing(calls(4), DAY, 1));
+    let task = one.until_task("first", "single");
+    let mut reply = result(&task, None);
+    if let Body::TaskResult(result) = &mut reply.body {
+        result.report = report(4);
+    }
+    one.receive(reply);
+    let mut asked = Vec::new();
+    for at in 0..40 {
+        asked.extend(one.receive(intent(&format!("i{at}"), "single", 5)));
+    }
+    let mut ended = 0;
+    while ended < 40 {
+        let Some(envelope) = sent(&asked).find(|envelope| envelope.intent_id.is_of_tenant()).cloned() else {
+            asked = one.tick();
+            continue;
+        };
+        let effects = one.receive(envelope);
+        let outcomes = kinds(&effects).into_iter().filter(|kind| *kind == "Outcome").count();
+        assert!(outcomes <= 16, "{outcomes} at once");
+        ended += outcomes;
+        asked = effects;
+    }
+}

@@ -23,7 +23,7 @@ fn tasks(count: usize) -> Vec<TaskSpec> {
     let one = |at: usize| {
         let on = if at % 3 == 2 { vec![format!("k{}", at - 1)] } else { Vec::new() };
         let on: Vec<&str> = on.iter().map(String::as_str).collect();
-        TaskSpec { critic: at % 2 == 0, ..spec(i32::try_from(at).unwrap(), &format!("k{at}"), &on) }
+        TaskSpec { critic: at.is_multiple_of(2), ..spec(i32::try_from(at).unwrap(), &format!("k{at}"), &on) }
     };
     (0..count).map(one).collect()
 }

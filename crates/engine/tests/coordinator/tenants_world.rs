@@ -2,7 +2,7 @@
 //! that do as they are allowed, and everything that can go wrong between them.
 
 use crate::builders::*;
-use crate::invariants::i5_replay_is_life;
+use crate::invariants::{i5_replay_is_life, i7_successor_decides_the_same};
 use starling_engine::coordinator::{Changes, Coordinator, CoordinatorSettings, Destination, Effect, Event};
 use starling_protocol::state::{Amount, Entity, PurseEntity};
 use starling_protocol::topic::partition_of;
@@ -249,7 +249,18 @@ impl TenantsWorld {
         self.decide(member);
         let successor = self.successor(member);
         i5_replay_is_life(&self.members[member].coordinator, &successor);
-        self.members[member].coordinator = successor;
+        let mut old = std::mem::replace(&mut self.members[member].coordinator, successor);
+        let of = &self.members[member];
+        let Some(envelope) = of.inbox.get(of.at).cloned() else { return };
+        let (at, now) = (i64::try_from(of.at + 1).unwrap(), Timestamp(self.now.0 + 1 + of.skew));
+        let lived = old.step(now, received(at, envelope));
+        self.read(member);
+        // When somebody asks is soft: a successor finds out anew who lacks something.
+        let hard = |effects: &[Effect]| -> Vec<Effect> {
+            let asks = |effect: &&Effect| matches!(effect, Effect::Send { envelope, .. } if matches!(envelope.body, Body::LeaseRequest(_)));
+            effects.iter().filter(|effect| !asks(effect)).cloned().collect()
+        };
+        i7_successor_decides_the_same(&hard(&lived), &hard(&self.members[member].effects));
     }
 
     fn perform(&mut self, effects: &[Effect], first: bool) {
