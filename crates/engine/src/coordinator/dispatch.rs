@@ -26,6 +26,8 @@ impl Coordinator {
         if cold {
             self.find_lacking();
         }
+        // Plans before tasks, also where it is not known yet who lacks something: a successor must not decide otherwise.
+        self.serve_lacking();
         self.dispatch_ready(cold);
         while self.serve_lacking() || self.stop_over_budget(cold) || self.stop_refused() {
             self.dispatch_ready(false);
