@@ -74,6 +74,31 @@ async fn a_range_is_read_in_as_many_passes_as_its_intents_need() {
     world.stop().await;
 }
 
+/// What coordinators say to each other is no intent's: it is counted, and must be decided.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_coordinators_lease_to_each_other_is_counted_and_no_intents() {
+    let budget =
+        [("tenants.t.max_calls", "1000"), ("tenants.t.per", "365d"), ("coordinator.lease_time", "50ms")];
+    let world = World::start(&budget).await;
+    for n in 0..3 {
+        let id = world.run(&format!("r{n}")).await;
+        let account = world.settled(&id).await;
+        assert_eq!(account.standing, Standing::Clean, "{}", tree_of(&account));
+    }
+    let mut report = world.auditor().range(None, None, terms()).await.unwrap();
+    for _ in 0..100 {
+        if report.is_fine() {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(25)).await; // the last of them are under way
+        report = world.auditor().range(None, None, terms()).await.unwrap();
+    }
+    assert!(report.is_fine(), "{}", report.text());
+    assert_eq!((report.intents, report.clean, report.strays), (3, 3, 0), "{}", report.text());
+    assert!(report.leases >= 4, "{} records between coordinators", report.leases);
+    world.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn while_the_swarm_works_nothing_is_called_lost_or_broken() {
     const INTENTS: usize = 12;

@@ -110,6 +110,8 @@ impl StateOf {
                 self.ended_at = Some(now);
             }
             Entity::Cancelled(_) => self.cancelled_ahead = true,
+            // They have addresses of their own, which are no intents.
+            Entity::Purse(_) | Entity::Bank(_) => {}
         }
     }
 

@@ -91,6 +91,8 @@ pub struct Ledger {
     crowded_out: usize,
     strays: Vec<Fact>,
     strays_left_out: usize,
+    /// Of each partition of the coordinator's inbox: how many records are between coordinators, and the last of them.
+    leases: BTreeMap<i32, (usize, i64)>,
     pub(crate) states: BTreeMap<i32, StateLog>,
     pub(crate) beginnings: Beginnings,
     pub(crate) owners: Owners,
@@ -114,6 +116,7 @@ impl Ledger {
             crowded_out: 0,
             strays: Vec::new(),
             strays_left_out: 0,
+            leases: BTreeMap::new(),
             states: BTreeMap::new(),
             beginnings: Beginnings::default(),
             owners: Owners::default(),
@@ -170,6 +173,17 @@ impl Ledger {
         self.strays_left_out
     }
 
+    /// Records in which coordinators lease budgets of tenants to each other, and which of the partitions that they lie
+    /// in have not decided all of them. They are no intent's; what became of each follows from the state of the partition.
+    #[must_use]
+    pub fn leases(&self) -> (usize, Vec<i32>) {
+        let decided = |number: &i32, last: i64| {
+            self.states.get(number).is_some_and(|log| log.decision_of(last).is_some())
+        };
+        let open = self.leases.iter().filter(|(number, (_, last))| !decided(number, *last));
+        (self.leases.values().map(|(count, _)| count).sum(), open.map(|(number, _)| *number).collect())
+    }
+
     /// What is wrong with the state log, where it cannot be believed.
     #[must_use]
     pub fn state_faults(&self) -> Vec<String> {
@@ -224,6 +238,11 @@ impl Ledger {
             Err(_) if record.value.is_none() && place.topic == Topic::Control => return,
             Err(error) => return self.stray(place, record, &error),
         };
+        if place.topic == Topic::Coordinator && is_lease(&envelope.body) {
+            let (count, last) = self.leases.entry(place.partition).or_insert((0, 0));
+            (*count, *last) = (*count + 1, place.offset);
+            return;
+        }
         let begins = matches!(envelope.body, Body::Intent(_) | Body::Rejection(_));
         // It bears the time at which it was published.
         let time = if begins { envelope.created_at } else { record.timestamp };
@@ -288,7 +307,8 @@ impl Ledger {
             // What it was is told, or must be believed.
             fact.digest = omitted.digest.unwrap_or_default();
         }
-        match id {
+        // What coordinators say to each other belongs to no intent.
+        match id.filter(|id| !id.is_of_tenant()) {
             Some(id) if self.admits(&id, record.timestamp, false) => self.keep(&id, fact),
             Some(_) => {}
             None => self.keep_stray(fact),
@@ -348,6 +368,10 @@ impl Ledger {
             book.left_out += 1;
         }
     }
+}
+
+fn is_lease(body: &Body) -> bool {
+    matches!(body, Body::LeaseRequest(_) | Body::LeaseGrant(_))
 }
 
 /// The intent whose place a published record takes that was replayed from the dead letters.

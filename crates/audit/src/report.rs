@@ -26,6 +26,8 @@ pub struct Report {
     pub moved: usize,
     /// Records that belong to no intent, and how many of them are not in the dead letters.
     pub strays: usize,
+    /// Records in which coordinators lease budgets of tenants to each other. They belong to no intent either.
+    pub leases: usize,
     /// Those that are not, as far as there is room.
     pub lost_strays: Vec<Stray>,
     /// What was not looked at, and what cannot be believed.
@@ -66,6 +68,13 @@ impl Report {
             if stray.status >= Status::Pending {
                 self.lost_strays.push(stray);
             }
+        }
+        let (leases, undecided) = ledger.leases();
+        self.leases += leases;
+        if terms.ended && !undecided.is_empty() {
+            self.is_incomplete(format!(
+                "what coordinators said to each other is not decided in coordinator{undecided:?}"
+            ));
         }
         for fault in ledger.state_faults() {
             self.is_incomplete(fault);

@@ -134,7 +134,9 @@ impl Said {
                     .collect(),
                 plan_refused: outcome.reason.starts_with("the plan could not be asked for"),
             },
-            Body::ToolRequest(_) | Body::ToolReply(_) => Said::Other(body.kind()),
+            Body::ToolRequest(_) | Body::ToolReply(_) | Body::LeaseRequest(_) | Body::LeaseGrant(_) => {
+                Said::Other(body.kind())
+            }
         }
     }
 

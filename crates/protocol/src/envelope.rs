@@ -1,8 +1,8 @@
 //! The one record that services exchange.
 
 use crate::body::{
-    Cancel, Intent, Outcome, PlanFragment, PlanRequest, Progress, Rejection, Task, TaskResult, TaskTurn,
-    ToolReply, ToolRequest, Verdict,
+    Cancel, Intent, LeaseGrant, LeaseRequest, Outcome, PlanFragment, PlanRequest, Progress, Rejection, Task,
+    TaskResult, TaskTurn, ToolReply, ToolRequest, Verdict,
 };
 use crate::{EnvelopeId, IntentId, Tag, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub struct Envelope {
     /// Derived from the cause: the same cause gives the same id.
     pub id: EnvelopeId,
-    /// The intent that this belongs to.
+    /// The intent that this belongs to; between coordinators, the address of a bank or a purse.
     pub intent_id: IntentId,
     /// Who it is for.
     pub tag: Tag,
@@ -58,6 +58,10 @@ pub enum Body {
     Outcome(Outcome),
     /// Stop.
     Cancel(Cancel),
+    /// What a partition holds and needs of a tenant's budget.
+    LeaseRequest(LeaseRequest),
+    /// What it gets.
+    LeaseGrant(LeaseGrant),
 }
 
 impl Body {
@@ -78,6 +82,8 @@ impl Body {
             Body::Progress(_) => "Progress",
             Body::Outcome(_) => "Outcome",
             Body::Cancel(_) => "Cancel",
+            Body::LeaseRequest(_) => "LeaseRequest",
+            Body::LeaseGrant(_) => "LeaseGrant",
         }
     }
 }

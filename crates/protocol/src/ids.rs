@@ -1,6 +1,8 @@
 //! Identifiers. All of them are derived from their cause, so that the same cause gives the same id and
 //! a duplicate is recognised; only the run id is random, made by the process that runs the planner.
 
+use crate::Timestamp;
+use crate::topic::partition_of;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::{fmt, sync::Arc};
@@ -77,6 +79,30 @@ impl IntentId {
     #[must_use]
     pub fn of_record(topic: &str, partition: i32, offset: i64) -> Self {
         Self::from_string(digest(&["intent", topic, &partition.to_string(), &offset.to_string()]))
+    }
+
+    /// The address of the bank that leases a tenant's budget of the window which starts then. Whichever partition it
+    /// belongs to keeps it. No user can give an intent such an id.
+    #[must_use]
+    pub fn bank(tenant: &str, window: Timestamp) -> Self {
+        Self::from_string(format!("bank/{}", digest(&["bank", tenant, &window.0.to_string()])))
+    }
+
+    /// The address under which a partition is told what it gets of that budget: an id that belongs to it. There is one
+    /// among the first few times `partitions` names.
+    #[must_use]
+    pub fn purse(tenant: &str, window: Timestamp, partition: i32, partitions: i32) -> Self {
+        const NAMES: u32 = 1_000_000;
+        let cause = digest(&["purse", tenant, &window.0.to_string(), &partition.to_string()]);
+        let name = |salt: u32| format!("purse/{cause}/{salt}");
+        let own = (0..NAMES).map(name).find(|id| partition_of(id, partitions) == partition);
+        Self::from_string(own.unwrap_or_else(|| name(0)))
+    }
+
+    /// Whether it is no intent, but the address of a bank or a purse.
+    #[must_use]
+    pub fn is_of_tenant(&self) -> bool {
+        self.as_str().contains('/')
     }
 }
 

@@ -8,6 +8,10 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 
+mod tenants;
+
+pub use tenants::{BankAccount, BankEntity, PurseEntity};
+
 /// One record of a state partition. The order of the variants is the order of the Avro union.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[allow(clippy::large_enum_variant)] // read one at a time
@@ -133,12 +137,16 @@ pub enum Entity {
     Ended(EndedEntity),
     /// A cancellation that came before its intent.
     Cancelled(CancelledEntity),
+    /// What this partition has of a tenant's budget.
+    Purse(PurseEntity),
+    /// To whom a tenant's budget is leased.
+    Bank(BankEntity),
 }
 
 /// Names an entity.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct EntityKey {
-    /// The intent.
+    /// The intent; of a tenant's budget, the address.
     pub intent_id: IntentId,
     /// Which of its entities.
     pub kind: EntityKind,
@@ -159,6 +167,10 @@ pub enum EntityKind {
     Ended,
     /// [`CancelledEntity`].
     Cancelled,
+    /// [`PurseEntity`].
+    Purse,
+    /// [`BankEntity`].
+    Bank,
 }
 
 impl Entity {
@@ -171,6 +183,8 @@ impl Entity {
             Entity::Task(e) => (&e.intent_id, EntityKind::Task, Some(e.task_id.clone())),
             Entity::Ended(e) => (&e.intent_id, EntityKind::Ended, None),
             Entity::Cancelled(e) => (&e.intent_id, EntityKind::Cancelled, None),
+            Entity::Purse(e) => (&e.purse, EntityKind::Purse, None),
+            Entity::Bank(e) => (&e.bank, EntityKind::Bank, None),
         };
         EntityKey { intent_id: intent_id.clone(), kind, task_id }
     }
@@ -232,6 +246,17 @@ pub struct Unsettled {
     /// Which step.
     pub step: String,
     /// What was reserved for it.
+    pub amount: Amount,
+    /// Start of the window of its tenant's budget that this is charged to; absent where that is not bounded.
+    pub charged: Option<Timestamp>,
+}
+
+/// What is kept of a tenant's budget.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Charge {
+    /// Start of the window that it is charged to.
+    pub window: Timestamp,
+    /// How much.
     pub amount: Amount,
 }
 
@@ -297,6 +322,14 @@ pub struct RunEntity {
     pub cached_calls: i64,
     /// Prompt tokens of those replies, which are not in `usage`.
     pub cached_prompt_tokens: i64,
+    /// Start of the window of the tenant's budget that `plan_reserved` is charged to; absent where that is not bounded.
+    pub plan_charged: Option<Timestamp>,
+    /// What is kept of the tenant's budget for the answer; absent where that is not bounded, or nothing has begun.
+    pub kept: Option<Charge>,
+    /// Whether a plan is to be asked for once the tenant's budget covers it.
+    pub plan_wanted: bool,
+    /// Why the tenant's budget does not cover more; empty if it was not refused.
+    pub refused: String,
 }
 
 /// One task.
@@ -351,6 +384,8 @@ pub struct TaskEntity {
     /// What is reserved for the present attempt, its critic included; absent if none is under way, or nothing is
     /// bounded.
     pub reserved: Option<Amount>,
+    /// Start of the window of the tenant's budget that this is charged to; absent where that is not bounded.
+    pub charged: Option<Timestamp>,
 }
 
 /// An attempt worth keeping.

@@ -226,7 +226,8 @@ fn variants_are_matched_by_name_and_an_unknown_one_is_refused() {
     let mut schema = schema_json(RecordKind::Envelope);
     let fields = schema["fields"].as_array_mut().unwrap();
     let body = fields.iter_mut().find(|field| field["name"] == "body").unwrap();
-    let cancel = body["type"].as_array().unwrap().last().unwrap().clone();
+    let variants = body["type"].as_array().unwrap();
+    let cancel = variants.iter().find(|variant| variant["name"] == "Cancel").unwrap().clone();
     // The same fields under another name: nothing but the name tells them apart.
     let wish = json!({"type": "record", "name": "Wish", "fields": [{"name": "reason", "type": "string"}]});
     body["type"] = json!([wish, cancel]);

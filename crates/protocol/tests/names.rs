@@ -258,3 +258,21 @@ fn a_record_ref_identifies_its_record() {
         }
     );
 }
+
+/// Where a tenant's budget is kept follows from names alone, and no user can give an intent such a name.
+#[test]
+fn banks_and_purses_have_addresses_of_their_own() {
+    let (monday, tuesday) = (Timestamp(1_767_225_600_000), Timestamp(1_767_312_000_000));
+    assert_eq!(IntentId::bank("shop", monday).as_str(), "bank/785fb9ffcfd62c9a0e8ebfc5a960b97f");
+    assert_ne!(IntentId::bank("shop", monday), IntentId::bank("shop", tuesday));
+    assert_ne!(IntentId::bank("shop", monday), IntentId::bank("shed", monday));
+    for partitions in [1, 2, 12, 997] {
+        for partition in [0, partitions / 2, partitions - 1] {
+            let purse = IntentId::purse("shop", monday, partition, partitions);
+            assert_eq!(partition_of(purse.as_str(), partitions), partition, "{purse} of {partitions}");
+            assert!(purse.is_of_tenant() && IntentId::parse(purse.as_str()).is_err(), "{purse}");
+            assert!(purse.as_str().len() <= ids::MAX_INTENT_ID_BYTES);
+        }
+    }
+    assert!(!IntentId::of_record("t", 0, 1).is_of_tenant());
+}

@@ -186,7 +186,9 @@ pub fn task_of(body: &Body) -> Option<&str> {
         | Body::PlanFragment(_)
         | Body::Progress(_)
         | Body::Outcome(_)
-        | Body::Cancel(_) => return None,
+        | Body::Cancel(_)
+        | Body::LeaseRequest(_)
+        | Body::LeaseGrant(_) => return None,
     };
     Some(task.as_str())
 }
@@ -203,6 +205,12 @@ pub fn attempt_of(body: &Body) -> Option<i32> {
         Body::ToolReply(reply) => Some(reply.attempt),
         Body::PlanRequest(request) => Some(request.plan_attempt),
         Body::PlanFragment(fragment) => Some(fragment.plan_attempt),
-        Body::Intent(_) | Body::Rejection(_) | Body::Progress(_) | Body::Outcome(_) | Body::Cancel(_) => None,
+        Body::Intent(_)
+        | Body::Rejection(_)
+        | Body::Progress(_)
+        | Body::Outcome(_)
+        | Body::Cancel(_)
+        | Body::LeaseRequest(_)
+        | Body::LeaseGrant(_) => None,
     }
 }

@@ -281,6 +281,15 @@ fn settings_that_would_break_a_promise_together_are_refused() {
             &["coordinator.max_cost_usd"],
             "a price in model.prices for gpt-4o-mini, sharp",
         ),
+        (
+            &[
+                ("tenants.shop.max_cost_usd", "1"),
+                ("tenants.shop.per", "1d"),
+                ("model.base_url", "http://x/v1"),
+            ],
+            &["tenants.shop.max_cost_usd"],
+            "a price in model.prices for gpt-4o-mini",
+        ),
     ];
     for (pairs, paths, expected) in all {
         let found = faults(pairs);
@@ -305,6 +314,47 @@ fn settings_that_would_break_a_promise_together_are_refused() {
         (coordinator.max_cost_usd, coordinator.max_calls, coordinator.max_tokens),
         (Some(0.5), None, None)
     );
+}
+
+#[test]
+fn tenants_have_a_section_each_and_all_their_faults_are_told() {
+    let (_file, path) = file(
+        "[tenants.default]\nmax_calls = 1000\nper = \"1d\"\n[tenants.\"a.b\"]\nmax_tokens = 5\nper = \"12h\"\n\
+         [tenants.free]\n",
+    );
+    let sources = |overrides: &[(&str, &str)]| Sources {
+        files: vec![path.clone()],
+        environment: env(&[
+            ("STARLING__TENANTS__SHOP__MAX_CALLS", "7"),
+            ("STARLING__TENANTS__SHOP__PER", "1m"),
+        ]),
+        overrides: env(overrides),
+    };
+    let tenants = Settings::load(&sources(&[])).unwrap().coordinator.tenants;
+    let of = |tenant: &str| tenants.of(tenant).map(ToString::to_string);
+    assert_eq!(of("shop").as_deref(), Some("7 calls in 1m"));
+    assert_eq!(of("a.b").as_deref(), Some("5 tokens in 12h"));
+    assert_eq!((of("free"), of("anybody").as_deref()), (None, Some("1000 calls in 1d")));
+    assert_eq!(Settings::defaults().unwrap().coordinator.tenants.of("anybody"), None);
+
+    let faulty = [
+        ("tenants.shop.per", "5s"),
+        ("tenants.shop.max_tokens", "many"),
+        ("tenants.lab.max_calls", "3"),
+        ("tenants.lab.max_cols", "3"),
+        ("tenants.other", "3"),
+    ];
+    let error = Settings::load(&sources(&faulty)).unwrap_err();
+    let mut paths: Vec<&str> = error.faults.iter().map(|fault| fault.path.as_str()).collect();
+    paths.sort_unstable();
+    let expected = [
+        "tenants.lab.max_cols",
+        "tenants.lab.per",
+        "tenants.other",
+        "tenants.shop.max_tokens",
+        "tenants.shop.per",
+    ];
+    assert_eq!(paths, expected, "{error}");
 }
 
 #[test]

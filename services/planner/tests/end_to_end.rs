@@ -183,6 +183,66 @@ async fn a_budget_is_kept_by_all_services_together_whatever_runs_at_once_and_fai
     }
 }
 
+/// The intents of a tenant fall on several partitions, which know of each other only by what they lease.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_budget_of_a_tenant_is_kept_by_all_partitions_together() {
+    for (limit, failing, most) in [("max_calls", 0, 90), ("max_calls", 3, 90), ("max_tokens", 0, 400_000)] {
+        let tokens = Arc::new(AtomicI64::new(0));
+        let server = endpoint_for_a_hundred(failing, tokens.clone());
+        let mut options = OpenAiOptions::new(server.base_url(), "m");
+        options.backoff = Backoff { base: Duration::from_millis(1), cap: Duration::from_millis(5) };
+        let (url, bound, path) = (server.base_url(), most.to_string(), format!("tenants.shop.{limit}"));
+        let settings = [
+            ("model.base_url", url.as_str()),
+            ("model.name", "m"),
+            ("topics.partitions.coordinator", "3"),
+            ("processor.slots.worker", "100"),
+            ("processor.slots.critic", "100"),
+            (path.as_str(), bound.as_str()),
+            ("tenants.shop.per", "365d"),
+            ("coordinator.lease_time", "100ms"),
+            ("coordinator.lease_retry", "50ms"),
+        ];
+        let (node, outcomes) = swarm_with(Arc::new(OpenAiModel::new(options).unwrap()), &settings).await;
+        for number in 0..5 {
+            let intent = format!(r#"{{"id":"i{number}","goal":"g","tenant":"shop"}}"#);
+            publish_raw(&node, &Topic::Intents, intent).await;
+        }
+        publish_raw(&node, &Topic::Intents, r#"{"id":"free","goal":"g","strategy":"single"}"#).await;
+        let mut all = Vec::new();
+        for _ in 0..6 {
+            all.push(outcome(&outcomes).await);
+        }
+        let told: Vec<_> = all.iter().map(|(id, o)| (id, o.status, o.calls, o.reason.as_str())).collect();
+        let name = format!("{most} {limit}, {failing} of ten fail: {told:#?}");
+        let (free, shop): (Vec<_>, Vec<_>) = all.iter().partition(|(id, _)| id == "free");
+        assert!(free.iter().all(|(_, outcome)| outcome.status == OutcomeStatus::Succeeded), "{name}");
+        assert!(shop.iter().all(|(_, outcome)| outcome.status == OutcomeStatus::OverBudget), "{name}");
+        let refused = |outcome: &Outcome| outcome.reason.starts_with("the budget of tenant shop, ");
+        assert!(shop.iter().all(|(_, outcome)| refused(outcome)), "{name}");
+        assert!(shop.iter().any(|(_, outcome)| !outcome.answer.is_empty()), "{name}");
+        // What was reported is what the endpoint saw, and within the budget.
+        let sum = |of: fn(&Outcome) -> i64| shop.iter().map(|(_, outcome)| of(outcome)).sum::<i64>();
+        let (calls, used) = (sum(|outcome| outcome.calls), sum(|outcome| outcome.usage.total()));
+        let of_free = free.iter().map(|(_, outcome)| outcome.calls).sum::<i64>();
+        assert_eq!(calls + of_free, i64::try_from(server.stats().calls).unwrap(), "{name}");
+        let taken = if limit == "max_calls" { calls } else { used };
+        assert!(taken <= most && taken >= most / 4, "{taken} taken, {name}");
+        if failing == 0 {
+            // It is told a moment after it was decided.
+            let line = format!("starling_tenant_calls{{tenant=\"shop\"}} {calls}.0");
+            let told = async {
+                while !node.metrics.encode().contains(&line) {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            };
+            let told = tokio::time::timeout(Duration::from_secs(10), told).await;
+            assert!(told.is_ok(), "{line} is missing: {}", node.metrics.encode());
+        }
+        node.shutdown.cancel();
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hardly_a_task_fails_for_replies_that_are_bad_in_every_way() {
     const INTENTS: usize = 30;

@@ -42,6 +42,18 @@ pub struct Shape {
     pub max_live: usize,
     /// How long an ended intent is remembered, in milliseconds.
     pub dedup_horizon: i64,
+    /// What all intents together may take, which are of one tenant.
+    #[serde(default)]
+    pub tenant: Option<TenantBound>,
+}
+
+/// What a tenant may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TenantBound {
+    /// How much.
+    pub bound: Bound,
+    /// For how long, in milliseconds.
+    pub per: i64,
 }
 
 /// Probabilities of what goes wrong by chance.
@@ -191,7 +203,8 @@ impl Scenario {
     #[must_use]
     pub fn of(seed: u64) -> Self {
         let mut dice = Dice::of(seed, "scenario");
-        let shape = shape(&mut dice);
+        let mut shape = shape(&mut dice);
+        shape.tenant = tenant(&mut Dice::of(seed, "tenant"));
         let calm_at = dice.between(3_000, 15_000);
         // Some runs are of one sort of trouble only, so that it is not drowned by others.
         let rough = dice.pick(&[0.0, 0.3, 1.0, 1.0, 3.0]);
@@ -220,7 +233,22 @@ fn shape(dice: &mut Dice) -> Shape {
         max_record: dice.pick(&[12 << 10, 24 << 10, 900 << 10]),
         max_live: dice.pick(&[1, 2, 256]),
         dedup_horizon: dice.pick(&[40_000, 3_600_000]),
+        tenant: None,
     }
+}
+
+/// In a quarter of the runs the tenant may not take what it likes.
+fn tenant(dice: &mut Dice) -> Option<TenantBound> {
+    let bounds = [
+        Bound::Calls(5),
+        Bound::Calls(12),
+        Bound::Calls(30),
+        Bound::Calls(100),
+        Bound::Tokens(100_000),
+        Bound::Tokens(300_000),
+    ];
+    dice.chance(0.25)
+        .then(|| TenantBound { bound: dice.pick(&bounds), per: dice.pick(&[10_000, 30_000, 86_400_000]) })
 }
 
 fn weather(dice: &mut Dice, rough: f64) -> Weather {

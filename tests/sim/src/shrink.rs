@@ -95,7 +95,8 @@ impl Search {
 
     /// Makes the swarm smaller.
     fn shape(&mut self) -> bool {
-        let changes: [fn(&mut Scenario); 7] = [
+        let changes: [fn(&mut Scenario); 8] = [
+            |s| s.shape.tenant = None,
             |s| s.shape.planners = 1,
             |s| s.shape.workers = 1,
             |s| s.shape.critics = 1,

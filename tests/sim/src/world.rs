@@ -9,10 +9,10 @@ use crate::{
     model::Calls,
     network::{Life, Network},
     process::{BEGIN, Ground, Process, Service},
-    scenario::{Inbox, Scenario},
+    scenario::{Bound, Inbox, Scenario, TenantBound},
 };
 use starling_bus::{Bus as _, InRecord, MemoryBus, MemoryOptions, OutRecord, PartitionId};
-use starling_engine::coordinator::CoordinatorSettings;
+use starling_engine::coordinator::{CoordinatorSettings, TenantBudget, budget::Budget};
 use starling_protocol::{Codec, CodecLimits, IntentId, Timestamp, Topic, TopicNames};
 use starling_runtime::{Settings, settings::Sources, topics::topic_specs};
 use std::{
@@ -378,5 +378,13 @@ fn settings(scenario: &Scenario) -> Settings {
     // Less than an installation may have.
     settings.statelog.max_record = shape.max_record;
     settings.coordinator.dedup_horizon = Duration::from_millis(shape.dedup_horizon.unsigned_abs());
+    settings.coordinator.tenants.others = shape.tenant.map(|TenantBound { bound, per }| TenantBudget {
+        budget: match bound {
+            Bound::None => Budget::default(),
+            Bound::Calls(most) => Budget { calls: Some(most), ..Budget::default() },
+            Bound::Tokens(most) => Budget { tokens: Some(most), ..Budget::default() },
+        },
+        per: Duration::from_millis(per.unsigned_abs()),
+    });
     settings
 }

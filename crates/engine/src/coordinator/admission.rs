@@ -42,7 +42,7 @@ impl Coordinator {
             }
             (_, Ok(limits)) => match self.uncovered(&intent, &limits.budget, &at) {
                 Some(reason) => Err((OutcomeStatus::OverBudget, reason)),
-                None => Ok(limits),
+                None => self.refused_to_tenant(&header.tenant, &intent, &at).map_or(Ok(limits), Err),
             },
         };
         let limits = match refusal {
@@ -71,6 +71,28 @@ impl Coordinator {
             max_cost_usd: limits.budget.cost_usd,
         });
         self.touch(&id, None);
+    }
+
+    /// Why a tenant's budget rules an intent out from the beginning. Opens its purse if it does not.
+    fn refused_to_tenant(
+        &mut self,
+        tenant: &str,
+        intent: &Intent,
+        at: &RecordRef,
+    ) -> Option<(OutcomeStatus, String)> {
+        let of = *self.settings.tenants.of(tenant)?;
+        let unpriced = self.settings.costs.without_price(intent.strategy == SINGLE);
+        if of.budget.cost_usd.is_some() && !unpriced.is_empty() {
+            let models = unpriced.join(", ");
+            let reason = format!(
+                "the budget of tenant {tenant}, {of}, cannot be kept: model.prices has no price for {models}"
+            );
+            return Some((OutcomeStatus::Rejected, reason));
+        }
+        if let Some(shortfall) = self.uncovered(intent, &of.budget, at) {
+            return Some((OutcomeStatus::OverBudget, format!("tenant {tenant} has {of}: {shortfall}")));
+        }
+        self.open_purse(tenant).err().map(|reason| (OutcomeStatus::OverBudget, reason))
     }
 
     pub(super) fn on_rejection(

@@ -48,6 +48,42 @@ impl Budget {
         }
     }
 
+    /// What it is with `given` on top.
+    #[must_use]
+    pub(super) fn more(&self, given: Amount) -> Self {
+        self.less(minus(Amount::default(), given))
+    }
+
+    /// The parts of `amount` that this budget bounds.
+    #[must_use]
+    pub fn counting(&self, amount: Amount) -> Self {
+        Self {
+            calls: self.calls.map(|_| amount.calls),
+            tokens: self.tokens.map(|_| amount.tokens),
+            cost_usd: self.cost_usd.map(|_| amount.cost_usd),
+        }
+    }
+
+    /// Whether there is anything in `amount` that this budget bounds.
+    #[must_use]
+    pub(super) fn counts(&self, amount: Amount) -> bool {
+        let Self { calls, tokens, cost_usd } = self.counting(amount);
+        // Sums of money are off by the last digit.
+        calls.is_some_and(|n| n > 0)
+            || tokens.is_some_and(|n| n > 0)
+            || cost_usd.is_some_and(|cost| cost > 1e-9)
+    }
+
+    /// Bounds what either of them bounds.
+    #[must_use]
+    pub(super) fn or(&self, other: &Self) -> Self {
+        Self {
+            calls: self.calls.or(other.calls),
+            tokens: self.tokens.or(other.tokens),
+            cost_usd: self.cost_usd.or(other.cost_usd),
+        }
+    }
+
     /// One part of `parts` of it.
     #[must_use]
     pub(super) fn part(&self, parts: i64) -> Self {
@@ -142,6 +178,35 @@ pub fn plus(a: Amount, b: Amount) -> Amount {
     }
 }
 
+/// The first without the second.
+#[must_use]
+pub(super) fn minus(a: Amount, b: Amount) -> Amount {
+    Amount {
+        calls: a.calls.saturating_sub(b.calls),
+        tokens: a.tokens.saturating_sub(b.tokens),
+        cost_usd: a.cost_usd - b.cost_usd,
+    }
+}
+
+/// The same as an amount; of what is not bounded, nothing.
+#[must_use]
+pub(super) fn amount_of(budget: &Budget) -> Amount {
+    Amount {
+        calls: budget.calls.unwrap_or(0),
+        tokens: budget.tokens.unwrap_or(0),
+        cost_usd: budget.cost_usd.unwrap_or(0.0),
+    }
+}
+
+/// What reports say together.
+#[must_use]
+pub(super) fn reported(reports: &[&CallReport]) -> Amount {
+    reports.iter().fold(Amount::default(), |sum, report| {
+        let tokens = report.usage.total();
+        plus(sum, Amount { calls: report.calls, tokens, cost_usd: report.cost_usd })
+    })
+}
+
 /// What a call takes that sends and receives so many tokens.
 #[must_use]
 pub(super) fn call(prompt: i64, reply: i64, price: Option<TokenPrice>) -> Amount {
@@ -173,9 +238,7 @@ pub(super) enum Said {
 /// What counts as spent of a reservation beside what the reports say: what they do not say, in full.
 #[must_use]
 pub(super) fn unsaid(reserved: Amount, reports: &[&CallReport], said: Said) -> Amount {
-    let calls = reports.iter().map(|report| report.calls).sum::<i64>();
-    let tokens = reports.iter().map(|report| report.usage.total()).sum::<i64>();
-    let cost = reports.iter().map(|report| report.cost_usd).sum::<f64>();
+    let Amount { calls, tokens, cost_usd: cost } = reported(reports);
     let unpriced = reports.iter().any(|report| report.unpriced_calls > 0);
     let known = said == Said::All || (said == Said::Calls && calls == 0);
     Amount {

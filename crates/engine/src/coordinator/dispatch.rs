@@ -3,10 +3,10 @@
 
 use super::live::Live;
 use super::placement::Placement;
-use super::reserve::{Grant, grant};
+use super::reserve::{Cover, Grant, cover};
 use super::store::Store;
 use super::{Coordinator, CoordinatorSettings, Destination, Effect, FleetView};
-use starling_protocol::state::TaskEntity;
+use starling_protocol::state::{Amount, TaskEntity};
 use starling_protocol::{
     Body, Dependency, EnvelopeId, Feedback, IntentId, Role, Tag, Task, TaskState, Timestamp,
 };
@@ -23,10 +23,17 @@ impl Coordinator {
     /// Sends what may be sent. Where a budget is used up, what is left out may make room for the answer.
     pub(super) fn dispatch(&mut self) {
         let cold = std::mem::take(&mut self.cold);
+        if cold {
+            self.find_lacking();
+        }
+        // Plans before tasks, also where it is not known yet who lacks something: a successor must not decide otherwise.
+        self.serve_lacking();
         self.dispatch_ready(cold);
-        while self.stop_over_budget(cold) {
+        while self.serve_lacking() || self.stop_over_budget(cold) || self.stop_refused() {
             self.dispatch_ready(false);
         }
+        self.pause_asking();
+        self.ask_for_leases();
     }
 
     fn dispatch_ready(&mut self, cold: bool) {
@@ -47,7 +54,15 @@ impl Coordinator {
         }
         while self.store.outstanding_total() < self.window {
             let (store, settings, now) = (&self.store, &self.settings, self.now);
-            let Some(id) = self.queue.next(|id| weight(store, settings, now, id)) else { return };
+            let leases = &mut self.leases;
+            let weight = |id: &IntentId| match turn(store, settings, now, id)? {
+                Turn::May(weight) => Some(weight),
+                Turn::Lacks(tenant, need) => {
+                    leases.lacks(tenant, id, need);
+                    None
+                }
+            };
+            let Some(id) = self.queue.next(weight) else { return };
             let Some(ordinal) = self.store.live(&id).and_then(Live::first_ready) else { return };
             self.send_task(&id, ordinal);
         }
@@ -55,8 +70,8 @@ impl Coordinator {
 
     fn send_task(&mut self, id: &IntentId, ordinal: i32) {
         let Some(live) = self.store.live(id) else { return };
-        let Some(grant) = grant(&self.settings, live, ordinal) else { return };
         let now = self.now;
+        let Cover::Granted(grant) = cover(&self.settings, &self.store, now, live, ordinal) else { return };
         let deadline = live.intent.deadline.min(now.plus(self.settings.attempt_timeout));
         let grace = self.settings.attempt_grace;
         let chosen = self.placement.choose(self.store.outstanding());
@@ -69,10 +84,14 @@ impl Coordinator {
             task.not_before = Timestamp(0);
             task.attempt_deadline = deadline.plus(grace);
             task.reserved = grant.reserved;
+            task.charged = grant.draw.map(|draw| draw.window);
             if task.attempt == 1 {
                 task.started_at = now;
             }
         });
+        if let (Some(draw), Some(reserved)) = (grant.draw, grant.reserved) {
+            self.draw(id, draw, reserved);
+        }
         let Some(live) = self.store.live(id) else { return };
         let Some(task) = live.task(ordinal) else { return };
         let envelope_id = EnvelopeId::of_step("task", &task.task_id, task.attempt, task.step);
@@ -104,12 +123,27 @@ fn window(settings: &CoordinatorSettings, fleet: &FleetView) -> usize {
     (share.ceil() as usize).max(1) // a float that is no usize becomes the nearest that is
 }
 
-/// The weight of an intent that may dispatch now.
-fn weight(store: &Store, settings: &CoordinatorSettings, now: Timestamp, id: &IntentId) -> Option<u32> {
+/// Whether an intent may dispatch now.
+enum Turn<'s> {
+    /// It may, with this weight.
+    May(u32),
+    /// Its tenant's purse does not cover what its next task takes.
+    Lacks(&'s str, Amount),
+}
+
+fn turn<'s>(
+    store: &'s Store,
+    settings: &CoordinatorSettings,
+    now: Timestamp,
+    id: &IntentId,
+) -> Option<Turn<'s>> {
     let live = store.live(id)?;
-    let may = live.has_ready() && live.running() < settings.intent_window && live.intent.deadline > now;
-    let may = may && live.first_ready().is_some_and(|next| grant(settings, live, next).is_some());
-    may.then(|| u32::try_from(live.intent.priority).unwrap_or(0) + 1)
+    let may = live.running() < settings.intent_window && live.intent.deadline > now;
+    match cover(settings, store, now, live, live.first_ready().filter(|_| may)?) {
+        Cover::Granted(_) => Some(Turn::May(u32::try_from(live.intent.priority).unwrap_or(0) + 1)),
+        Cover::Lacking(need) => Some(Turn::Lacks(&live.intent.tenant, need)),
+        Cover::OverOwn => None,
+    }
 }
 
 fn message(live: &Live, task: &TaskEntity, grant: Grant) -> Task {

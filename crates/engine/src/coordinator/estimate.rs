@@ -286,6 +286,17 @@ pub(super) fn of_least_answer(costs: &CallCosts, live: &Live) -> Amount {
     answer(costs, live, Some(&Budget::default().none()))
 }
 
+/// The answer that fits into `room`, or the least that there can be.
+pub(super) fn of_answer_within(costs: &CallCosts, live: &Live, room: &Budget) -> Amount {
+    answer(costs, live, Some(room))
+}
+
+/// The answer out of whatever becomes of a plan that is not there yet, within `room` or the least that there can be.
+pub(super) fn of_answer_to_come(costs: &CallCosts, live: &Live, room: &Budget) -> Amount {
+    let most = usize::try_from(live.intent.max_tasks).unwrap_or(0);
+    costs.answer(live.intent.goal.len(), costs.texts_tokens, most + 1, Some(room))
+}
+
 fn answer(costs: &CallCosts, live: &Live, room: Option<&Budget>) -> Amount {
     let results: i64 = live
         .plan_tasks()

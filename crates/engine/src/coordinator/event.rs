@@ -112,6 +112,8 @@ pub enum Destination {
     Outcomes,
     /// The broadcast of cancellations.
     Control,
+    /// The inbox of coordinators: the partition that the envelope's id belongs to.
+    Coordinator,
 }
 
 /// What the last beats of all processes say, as far as dispatch needs it.

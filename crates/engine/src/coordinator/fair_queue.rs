@@ -37,7 +37,7 @@ impl FairQueue {
 
     /// The intent that may dispatch one task now. `weight` gives an intent's weight, or nothing if it
     /// cannot dispatch: then it leaves the ring until it is woken.
-    pub(super) fn next(&mut self, weight: impl Fn(&IntentId) -> Option<u32>) -> Option<IntentId> {
+    pub(super) fn next(&mut self, mut weight: impl FnMut(&IntentId) -> Option<u32>) -> Option<IntentId> {
         loop {
             let id = self.ring.front()?.clone();
             let Some(weight) = weight(&id) else {

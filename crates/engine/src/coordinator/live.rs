@@ -90,6 +90,10 @@ pub(super) fn new_run(intent_id: &IntentId, hop: i32) -> RunEntity {
         over_budget: false,
         cached_calls: 0,
         cached_prompt_tokens: 0,
+        plan_charged: None,
+        kept: None,
+        plan_wanted: false,
+        refused: String::new(),
     }
 }
 

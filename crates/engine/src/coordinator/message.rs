@@ -43,8 +43,11 @@ impl Coordinator {
         let envelope_id = EnvelopeId::derive("plan_request", &cause);
         let tag = Tag::role(Role::Planner).with_lane(id.as_str());
         let envelope = self.envelope(live, envelope_id, tag, live.intent.deadline, body);
-        let trace = trace.to_owned();
-        self.effects.push(Effect::Send { to: Destination::Planner, envelope, trace, links: Vec::new() });
+        self.send(Destination::Planner, envelope, trace.to_owned());
+    }
+
+    pub(super) fn send(&mut self, to: Destination, envelope: Envelope, trace: String) {
+        self.effects.push(Effect::Send { to, envelope, trace, links: Vec::new() });
     }
 }
 

@@ -19,16 +19,21 @@
 //! | what happens when time goes by? | `timers.rs` |
 //! | what does a call take, how many tries does a step get? | `estimate.rs`, `budget.rs` |
 //! | what is reserved, spent and left? | `reserve.rs` |
+//! | what has this partition of a tenant's budget? | `purse.rs` |
+//! | who leases it, and how is it asked for? | `bank.rs`, `lease.rs` |
 //! | what stands in the outcome? | `outcome.rs` |
 
 mod admission;
 mod attempt;
+mod bank;
 pub mod budget;
 mod counters;
 mod dispatch;
 mod estimate;
 mod event;
 mod fair_queue;
+mod lease;
+mod ledgers;
 mod live;
 mod message;
 mod outcome;
@@ -37,11 +42,13 @@ mod plan;
 mod planning;
 mod progress;
 mod progression;
+mod purse;
 mod refusal;
 mod reserve;
 mod results;
 mod settings;
 mod store;
+mod tenants;
 mod timers;
 
 pub use attempt::{AttemptDecision, AttemptReport, AttemptRules, judge_attempt};
@@ -50,10 +57,12 @@ pub use estimate::{AgentCost, CallCosts, Step, StepCost, TokenPrice};
 pub use event::{Changes, Destination, Effect, Event, FleetView, Load, Milestone, WorkerMember};
 pub use plan::{PlanFault, PlanLimits, validate};
 pub use settings::CoordinatorSettings;
+pub use tenants::{TenantBudget, TenantBudgets};
 
 use admission::Header;
 use counters::Stale;
 use fair_queue::FairQueue;
+use lease::Leases;
 use placement::Placement;
 use progress::Untold;
 use starling_protocol::state::{Entity, EntityKey, RunEntity, TaskEntity};
@@ -87,6 +96,7 @@ pub struct Coordinator {
     milestones: Vec<Milestone>,
     // Soft state again.
     untold: Untold,
+    leases: Leases,
 }
 
 impl Coordinator {
@@ -94,7 +104,7 @@ impl Coordinator {
     /// `worker_partitions` partitions of the worker inbox.
     #[must_use]
     pub fn new(settings: Arc<CoordinatorSettings>, partition: i32, worker_partitions: i32) -> Self {
-        let store = Store::new(usize::try_from(worker_partitions).unwrap_or(1), settings.plan_timeout);
+        let store = Store::new(usize::try_from(worker_partitions).unwrap_or(1), &settings);
         let mut new = Self {
             settings,
             partition,
@@ -109,6 +119,7 @@ impl Coordinator {
             touched: BTreeMap::new(),
             milestones: Vec::new(),
             untold: Untold::default(),
+            leases: Leases::default(),
         };
         new.on_fleet(FleetView::default());
         new
@@ -119,6 +130,7 @@ impl Coordinator {
     pub fn step(&mut self, now: Timestamp, event: Event) -> Vec<Effect> {
         self.now = self.now.max(now);
         self.milestones.clear();
+        self.leases.begin(self.settings.max_timers_per_tick);
         match event {
             Event::Received { envelope, at, trace } => self.on_received(envelope, at, &trace),
             Event::Undecodable { at_partition, at_offset, reason } => {
@@ -227,6 +239,8 @@ impl Coordinator {
             Body::TaskTurn(turn) if self.reaches_live(&header, trace) => {
                 self.on_task_turn(&header.intent_id, &turn, trace);
             }
+            Body::LeaseRequest(request) => self.on_lease_request(header, &request, &at, trace),
+            Body::LeaseGrant(grant) => self.on_lease_grant(header, grant),
             Body::PlanFragment(_) | Body::TaskResult(_) | Body::Verdict(_) | Body::TaskTurn(_) => {}
             other => {
                 let reason = format!("the coordinator takes no {}", other.kind());

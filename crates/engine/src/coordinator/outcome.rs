@@ -31,6 +31,8 @@ impl Coordinator {
             deadline: live.intent.deadline,
             tenant: live.intent.tenant.clone(),
         };
+        self.close_charges(id);
+        self.leases.forget(&header.tenant, id);
         self.store.remove_intent(id);
         self.touched.remove(id);
         self.untold.forget(id);
@@ -79,7 +81,7 @@ impl Coordinator {
 
     pub(super) fn publish(&mut self, to: Destination, kind: &str, header: &Header, body: Body, trace: &str) {
         let envelope = self.public_envelope(kind, header, body);
-        self.effects.push(Effect::Send { to, envelope, trace: trace.to_owned(), links: Vec::new() });
+        self.send(to, envelope, trace.to_owned());
     }
 
     fn public_envelope(&self, kind: &str, header: &Header, body: Body) -> Envelope {

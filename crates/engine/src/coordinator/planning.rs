@@ -318,6 +318,7 @@ pub(super) fn new_task(id: &IntentId, trace: &str) -> TaskEntity {
         latency_ms: 0,
         trace: trace.to_owned(),
         reserved: None,
+        charged: None,
     }
 }
 

@@ -4,13 +4,15 @@
 //! in full until it says something after all. What a process spent that died is known to nobody and not counted: its step
 //! is done again by another one, once, within the same reservation.
 
-use super::budget::{Budget, Said, plus, spent, times, tries, tries_of_ends, unsaid};
+use super::budget::{Budget, Said, minus, plus, reported, spent, times, tries, tries_of_ends, unsaid};
 use super::live::{Live, has_ended};
+use super::purse::{Draw, means};
+use super::store::Store;
 use super::{Coordinator, CoordinatorSettings, StepCost, estimate, progression::first_failures};
 use starling_protocol::state::{Amount, Phase, TaskEntity, Unsettled};
 use starling_protocol::{
     Allowance, CallReport, Failure, Intent, IntentId, Judgement, OutcomeStatus, PlanEnd, PlanFragment,
-    RecordRef, TaskId, TaskState, Usage,
+    RecordRef, TaskId, TaskState, Timestamp, Usage,
 };
 
 /// The failure of a task that was left out, and the name of the note about it.
@@ -23,34 +25,74 @@ pub(super) struct Grant {
     pub(super) work: Option<Allowance>,
     /// For the critic, if there is one.
     pub(super) critic: Option<Allowance>,
-    /// Both together; nothing if the intent has no budget.
+    /// Both together; nothing if neither the intent nor its tenant has a budget.
     pub(super) reserved: Option<Amount>,
+    /// What that takes out of the tenant's purse; nothing if the tenant has no budget.
+    pub(super) draw: Option<Draw>,
 }
 
-/// What the next attempt of a task gets, or nothing if what is left does not cover it.
-pub(super) fn grant(settings: &CoordinatorSettings, live: &Live, ordinal: i32) -> Option<Grant> {
-    let Some(budget) = Budget::of(&live.intent) else { return Some(Grant::default()) };
-    let task = live.task(ordinal)?;
-    let left = left(settings, live, &budget);
+/// Whether the next attempt of a task is covered.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Cover {
+    /// It is, and gets this.
+    Granted(Grant),
+    /// What is left of the intent's own budget does not cover it.
+    OverOwn,
+    /// What its tenant's purse has does not: it takes that much.
+    Lacking(Amount),
+}
+
+/// What the next attempt of a task gets, if what is left covers it.
+pub(super) fn cover(
+    settings: &CoordinatorSettings,
+    store: &Store,
+    now: Timestamp,
+    live: &Live,
+    ordinal: i32,
+) -> Cover {
+    let (own, means) = (Budget::of(&live.intent), means(settings, store, now, live));
+    if own.is_none() && means.is_none() {
+        return Cover::Granted(Grant::default());
+    }
+    let Some(task) = live.task(ordinal) else { return Cover::OverOwn };
     let costs = &settings.costs;
-    let (once, count) = if estimate::is_synthesis(task) {
-        let once = [
-            estimate::of_whole_answer(costs, live),
-            estimate::of_answer(costs, live, &budget),
-            estimate::of_least_answer(costs, live),
-        ]
-        .into_iter()
-        .find(|once| left.fits(*once) > 0)?;
-        (StepCost { work: once, critic: Amount::default() }, left.fits(once).min(costs.tries))
+    let left = own.map(|own| left(settings, live, &own)).unwrap_or_default();
+    let room = means.map(|means| means.for_answer()).unwrap_or_default();
+    let answers = estimate::is_synthesis(task);
+    let (once, count) = if answers {
+        let whole = estimate::of_whole_answer(costs, live);
+        let least = estimate::of_least_answer(costs, live);
+        let of_own = own.map(|own| estimate::of_answer(costs, live, &own));
+        let of_tenant = means.map(|_| estimate::of_answer_within(costs, live, &room));
+        let mut sizes = [Some(whole), of_own, of_tenant, Some(least)].into_iter().flatten();
+        match sizes.find(|once| left.fits(*once) > 0 && room.fits(*once) > 0) {
+            Some(once) => {
+                let count = left.fits(once).min(room.fits(once)).min(costs.tries);
+                (StepCost { work: once, critic: Amount::default() }, count)
+            }
+            None if left.fits(least) < 1 => return Cover::OverOwn,
+            None => return Cover::Lacking(minus(least, means.map_or(Amount::default(), |means| means.kept))),
+        }
     } else {
         let once = estimate::of_task(costs, live, task);
-        (once, tries(&left, plus(once.work, once.critic), steps_to_come(live), costs.tries)?)
+        let (both, steps) = (plus(once.work, once.critic), steps_to_come(live));
+        let Some(of_own) = tries(&left, both, steps, costs.tries) else { return Cover::OverOwn };
+        let free = means.map(|means| means.left.less(means.to_keep)).unwrap_or_default();
+        match tries(&free, both, steps, of_own) {
+            Some(count) => (once, count),
+            None => {
+                let to_keep = means.map_or(Amount::default(), |means| means.to_keep);
+                return Cover::Lacking(plus(to_keep, both));
+            }
+        }
     };
     let (work, critic) = (times(once.work, count), times(once.critic, count));
-    Some(Grant {
-        work: Some(budget.allowance(work)),
-        critic: task.critic.then(|| budget.allowance(critic)),
+    let bounds = own.unwrap_or_default().or(&means.map(|means| means.budget).unwrap_or_default());
+    Cover::Granted(Grant {
+        work: Some(bounds.allowance(work)),
+        critic: task.critic.then(|| bounds.allowance(critic)),
         reserved: Some(plus(work, critic)),
+        draw: means.map(|means| Draw { window: means.window, keep: means.to_keep, answers }),
     })
 }
 
@@ -80,11 +122,11 @@ fn steps_to_come(live: &Live) -> usize {
 }
 
 /// Whether nothing is under way that could bring something back, and the next step is not covered.
-fn is_stuck(settings: &CoordinatorSettings, live: &Live) -> bool {
+fn is_stuck(settings: &CoordinatorSettings, store: &Store, now: Timestamp, live: &Live) -> bool {
     Budget::of(&live.intent).is_some()
         && live.running() == 0
         && live.run.plan_reserved.is_none()
-        && live.first_ready().is_some_and(|next| grant(settings, live, next).is_none())
+        && live.first_ready().is_some_and(|next| cover(settings, store, now, live, next) == Cover::OverOwn)
 }
 
 impl Coordinator {
@@ -96,50 +138,90 @@ impl Coordinator {
         self.settings.costs.shortfall(budget, intent.goal.len(), inputs, single, &self.settings.worker_agent)
     }
 
-    /// Reserves what a plan may take. `Some(None)` if the intent has no budget; `None` if what is left does not cover it,
-    /// and the intent has ended.
+    /// Reserves what a plan may take. `Some(None)` if nothing bounds it; `None` if it cannot be asked for now: either the
+    /// intent's own budget does not cover it, and the intent has ended, or it waits for its tenant's.
     pub(super) fn reserve_plan(&mut self, id: &IntentId, trace: &str) -> Option<Option<Allowance>> {
         let live = self.store.live(id)?;
-        let Some(budget) = Budget::of(&live.intent) else { return Some(None) };
+        let means = means(&self.settings, &self.store, self.now, live);
+        let own = Budget::of(&live.intent);
         let costs = &self.settings.costs;
         let once = estimate::of_plan(costs, live);
-        let fits = left(&self.settings, live, &budget).fits(once);
-        if fits < 1 {
-            let reason =
-                format!("the budget of {budget} does not cover another plan: {}", live.run.plan_feedback);
-            self.end(id, OutcomeStatus::OverBudget, String::new(), reason, trace);
-            return None;
+        let mut count = costs.tries;
+        if let Some(budget) = own {
+            let fits = left(&self.settings, live, &budget).fits(once);
+            if fits < 1 {
+                let reason =
+                    format!("the budget of {budget} does not cover another plan: {}", live.run.plan_feedback);
+                self.end(id, OutcomeStatus::OverBudget, String::new(), reason, trace);
+                return None;
+            }
+            count = tries_of_ends(&budget, once, costs.tries).min(fits);
         }
-        let amount = times(once, tries_of_ends(&budget, once, costs.tries).min(fits));
-        self.store.edit_run(id, |run| run.plan_reserved = Some(amount));
-        Some(Some(budget.allowance(amount)))
+        if let Some(means) = means {
+            let fits = means.left.less(means.to_keep).fits(once);
+            if fits < 1 {
+                let (tenant, need) = (live.intent.tenant.clone(), plus(means.to_keep, once));
+                self.store.edit_run(id, |run| run.plan_wanted = true);
+                self.leases.lacks(&tenant, id, need);
+                return None;
+            }
+            count = tries_of_ends(&means.budget, once, count).min(fits);
+        }
+        let amount = times(once, count);
+        let bounds = own.unwrap_or_default().or(&means.map(|means| means.budget).unwrap_or_default());
+        let (now, charged) = (self.now, means.map(|means| means.window));
+        let bounded = own.is_some() || means.is_some();
+        self.store.edit_run(id, |run| {
+            run.plan_reserved = bounded.then_some(amount);
+            run.plan_charged = charged;
+            if run.plan_wanted {
+                run.plan_wanted = false;
+                run.plan_moved_at = now;
+            }
+        });
+        if let Some(means) = means {
+            self.draw(id, Draw { window: means.window, keep: means.to_keep, answers: false }, amount);
+        }
+        Some(bounded.then(|| bounds.allowance(amount)))
     }
 
     /// Another run of the planner answers the same request: what the one before took counts as well.
     pub(super) fn reserve_plan_anew(&mut self, id: &IntentId) {
         let Some(live) = self.store.live(id) else { return };
         let (Some(reserved), step) = (live.run.plan_reserved, plan_step(live)) else { return };
-        self.write_off(id, step, reserved);
+        let charged = live.run.plan_charged;
+        self.overdraw(id, charged, reserved);
+        self.write_off(id, step, reserved, charged);
     }
 
     /// A plan is given up; if it has not said what it took, it counts in full.
     pub(super) fn write_off_plan(&mut self, id: &IntentId) {
         let Some(live) = self.store.live(id) else { return };
         let (Some(reserved), step) = (live.run.plan_reserved, plan_step(live)) else { return };
-        self.store.edit_run(id, |run| run.plan_reserved = None);
-        self.write_off(id, step, reserved);
+        let charged = live.run.plan_charged;
+        self.store.edit_run(id, |run| {
+            run.plan_reserved = None;
+            run.plan_charged = None;
+        });
+        self.write_off(id, step, reserved, charged);
     }
 
     /// The end of a plan says what it took.
     pub(super) fn settle_plan(&mut self, id: &IntentId, end: &PlanEnd) {
-        let reserved = self.store.live(id).and_then(|live| live.run.plan_reserved);
-        if let Some(reserved) = reserved {
-            self.store.edit_run(id, |run| run.plan_reserved = None);
+        let Some(live) = self.store.live(id) else { return };
+        let charged = live.run.plan_charged;
+        if let Some(reserved) = live.run.plan_reserved {
+            self.store.edit_run(id, |run| {
+                run.plan_reserved = None;
+                run.plan_charged = None;
+            });
             // A reply that was left unread is one call of which nobody says how long it was.
             let refused = end.failure.as_ref().is_some_and(|failure| failure.code == "invalid_plan");
             let unread = refused && end.report.calls > 0 && end.report.usage == Usage::default();
             let said = if unread { Said::Calls } else { said_of(end.failure.as_ref()) };
-            self.lose(id, unsaid(reserved, &[&end.report], said));
+            let unsaid = unsaid(reserved, &[&end.report], said);
+            self.lose(id, unsaid);
+            self.settle_charge(id, charged, reserved, plus(reported(&[&end.report]), unsaid));
         }
         self.add_report(id, &end.report);
     }
@@ -153,15 +235,33 @@ impl Coordinator {
         }
     }
 
-    /// A step says what it took.
-    pub(super) fn settle(&mut self, id: &IntentId, ordinal: i32, reports: &[&CallReport], said: Said) {
-        let reserved = self.store.live(id).and_then(|live| live.task(ordinal)?.reserved);
-        if let Some(reserved) = reserved {
-            self.lose(id, unsaid(reserved, reports, said));
+    /// A step says what it took. `unheard` counts as spent beside that.
+    pub(super) fn settle(
+        &mut self,
+        id: &IntentId,
+        ordinal: i32,
+        reports: &[&CallReport],
+        said: Said,
+        unheard: Amount,
+    ) {
+        let task = self.store.live(id).and_then(|live| live.task(ordinal));
+        if let Some((reserved, charged)) = task.and_then(|task| Some((task.reserved?, task.charged))) {
+            let unsaid = plus(unsaid(reserved, reports, said), unheard);
+            self.lose(id, unsaid);
+            self.settle_charge(id, charged, reserved, plus(reported(reports), unsaid));
+            self.store.edit_task(id, ordinal, |task| {
+                task.reserved = None;
+                task.charged = None;
+            });
         }
         for report in reports {
             self.add_report(id, report);
         }
+    }
+
+    /// An attempt was never made.
+    pub(super) fn give_back(&mut self, id: &IntentId, ordinal: i32) {
+        self.settle(id, ordinal, &[], Said::All, Amount::default());
     }
 
     /// A step that was given up says what it took.
@@ -175,22 +275,24 @@ impl Coordinator {
         self.known_better(id, &task_step(task, attempt), reports);
     }
 
-    /// A critic that was asked could not say what it took.
-    pub(super) fn write_off_critic(&mut self, id: &IntentId, ordinal: i32, allowance: Option<Allowance>) {
+    /// What a critic may have taken that was asked and could not say so.
+    pub(super) fn unheard_critic(&self, id: &IntentId, ordinal: i32, allowance: Option<Allowance>) -> Amount {
         let asked = self.store.live(id).and_then(|live| live.task(ordinal)).is_some_and(|task| task.critic);
-        let Some(allowance) = allowance.filter(|_| asked) else { return };
+        let Some(allowance) = allowance.filter(|_| asked) else { return Amount::default() };
         let (tokens, cost_usd) = (allowance.tokens.unwrap_or(0), allowance.cost_usd.unwrap_or(0.0));
-        self.lose(id, Amount { calls: allowance.calls, tokens, cost_usd });
+        Amount { calls: allowance.calls, tokens, cost_usd }
     }
 
     /// An attempt is given up: it counts in full until it says what it took.
     pub(super) fn write_off_task(&mut self, id: &IntentId, ordinal: i32) {
         let task = self.store.live(id).and_then(|live| live.task(ordinal));
-        let Some((step, reserved)) = task.and_then(|task| Some((step_of(task), task.reserved?))) else {
-            return;
-        };
-        self.store.edit_task(id, ordinal, |task| task.reserved = None);
-        self.write_off(id, step, reserved);
+        let open = task.and_then(|task| Some((step_of(task), task.reserved?, task.charged)));
+        let Some((step, reserved, charged)) = open else { return };
+        self.store.edit_task(id, ordinal, |task| {
+            task.reserved = None;
+            task.charged = None;
+        });
+        self.write_off(id, step, reserved, charged);
     }
 
     /// The same for all attempts that are under way.
@@ -203,11 +305,12 @@ impl Coordinator {
         }
     }
 
-    fn write_off(&mut self, id: &IntentId, step: String, amount: Amount) {
+    fn write_off(&mut self, id: &IntentId, step: String, amount: Amount, charged: Option<Timestamp>) {
+        self.settle_charge(id, charged, amount, amount);
         let room = self.settings.max_unsettled;
         let Some(live) = self.store.live(id) else { return };
         if live.run.unsettled.len() < room {
-            self.store.edit_run(id, |run| run.unsettled.push(Unsettled { step, amount }));
+            self.store.edit_run(id, |run| run.unsettled.push(Unsettled { step, amount, charged }));
         } else {
             self.lose(id, amount);
         }
@@ -228,7 +331,11 @@ impl Coordinator {
         let Some(at) = live.run.unsettled.iter().position(|unsettled| unsettled.step == step) else {
             return false;
         };
+        let Some(Unsettled { amount, charged, .. }) = live.run.unsettled.get(at).cloned() else {
+            return false;
+        };
         self.store.edit_run(id, |run| drop(run.unsettled.remove(at)));
+        self.correct_charge(id, charged, amount, reported(reports));
         for report in reports {
             self.add_report(id, report);
         }
@@ -239,8 +346,8 @@ impl Coordinator {
     /// Leaves out what the budgets of intents do not cover, where nothing is under way that could bring something back.
     /// Returns whether there was such an intent. `cold`: all of them are looked at, not only those that changed.
     pub(super) fn stop_over_budget(&mut self, cold: bool) -> bool {
-        let settings = &self.settings;
-        let stuck = |id: &IntentId| self.store.live(id).is_some_and(|live| is_stuck(settings, live));
+        let (settings, store, now) = (&self.settings, &self.store, self.now);
+        let stuck = |id: &IntentId| store.live(id).is_some_and(|live| is_stuck(settings, store, now, live));
         let stuck: Vec<IntentId> = if cold {
             self.store.all_live().map(|(id, _)| id).filter(|id| stuck(id)).cloned().collect()
         } else {
@@ -253,7 +360,7 @@ impl Coordinator {
     }
 
     /// Gives up all tasks that have not ended; those with a result that was to become better keep it.
-    fn leave_out(&mut self, id: &IntentId) {
+    pub(super) fn leave_out(&mut self, id: &IntentId) {
         let Some(live) = self.store.live(id) else { return };
         let trace =
             live.first_ready().and_then(|next| live.task(next)).map_or("", |task| &task.trace).to_owned();
@@ -274,8 +381,8 @@ impl Coordinator {
         let now = self.now;
         for (ordinal, title) in open {
             self.edit_task(id, ordinal, |task| {
-                task.not_before = starling_protocol::Timestamp(0);
-                if task.started_at > starling_protocol::Timestamp(0) {
+                task.not_before = Timestamp(0);
+                if task.started_at > Timestamp(0) {
                     task.latency_ms = now.0.saturating_sub(task.started_at.0);
                 }
                 if task.best.is_some() {
@@ -317,6 +424,9 @@ fn left_out(before: Option<Failure>) -> Failure {
 }
 
 fn used_up(live: &Live) -> String {
+    if !live.run.refused.is_empty() {
+        return live.run.refused.clone();
+    }
     let budget = Budget::of(&live.intent).unwrap_or_default();
     format!("the budget of {budget} was used up")
 }

@@ -9,7 +9,7 @@ use super::{
     AttemptDecision, AttemptReport, AttemptRules, Coordinator, Milestone, counters::Stale, judge_attempt,
     progression::first_failures,
 };
-use starling_protocol::state::{BestAttempt, TaskEntity};
+use starling_protocol::state::{Amount, BestAttempt, TaskEntity};
 use starling_protocol::{
     Failure, IntentId, OutcomeStatus, RecordRef, RunId, TaskId, TaskKind, TaskResult, TaskState, TaskTurn,
     Timestamp, Verdict,
@@ -34,11 +34,10 @@ impl Coordinator {
         let Some(ordinal) = self.current(id, &name) else {
             return self.settled_late(id, &result.task_id, result.attempt, &[&result.report]);
         };
-        self.settle(id, ordinal, &[&result.report], said_of(result.failure.as_ref()));
-        if result.failure.is_none() {
-            // Its critic could not work, and does not say what it took.
-            self.write_off_critic(id, ordinal, result.critic_allowance);
-        }
+        // If it has not failed, its critic could not work, and does not say what it took.
+        let critic = result.critic_allowance.filter(|_| result.failure.is_none());
+        let unheard = self.unheard_critic(id, ordinal, critic);
+        self.settle(id, ordinal, &[&result.report], said_of(result.failure.as_ref()), unheard);
         match result.failure {
             Some(failure) => {
                 self.attempt_ended(id, ordinal, &AttemptReport::Failed(failure), None, None, trace);
@@ -65,7 +64,7 @@ impl Coordinator {
             // Nobody was asked: the result itself is on its way.
             return self.counters.stale(Stale::Late);
         }
-        self.settle(id, ordinal, &reports, said_in(&verdict.judgement));
+        self.settle(id, ordinal, &reports, said_in(&verdict.judgement), Amount::default());
         let report = AttemptReport::Judged(verdict.judgement);
         self.attempt_ended(id, ordinal, &report, Some(verdict.result), None, trace);
     }
@@ -78,7 +77,7 @@ impl Coordinator {
         let Some(ordinal) = self.current(id, &name) else {
             return self.settled_late(id, &turn.task_id, turn.attempt, &[&turn.report]);
         };
-        self.settle(id, ordinal, &[&turn.report], Said::All);
+        self.settle(id, ordinal, &[&turn.report], Said::All, Amount::default());
         let failure = Failure {
             code: "tools_unavailable".into(),
             message: "the agent asked for tools, and this installation runs none".into(),
@@ -97,6 +96,7 @@ impl Coordinator {
         output: Option<String>,
         trace: &str,
     ) {
+        self.give_back(id, ordinal);
         let now = self.now;
         let Some(live) = self.store.live(id) else { return };
         let Some(task) = live.task(ordinal) else { return };
@@ -111,7 +111,6 @@ impl Coordinator {
         self.edit_task(id, ordinal, |task| {
             note_report(task, report, result.as_ref());
             apply(task, &decision, result, now, trace);
-            task.reserved = None;
         });
         if let Some(note) = note {
             self.add_note(id, note);

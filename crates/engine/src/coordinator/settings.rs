@@ -1,6 +1,7 @@
 //! What an operator can set about the coordinator.
 
 use super::estimate::CallCosts;
+use super::tenants::TenantBudgets;
 use std::{collections::BTreeSet, time::Duration};
 
 /// Every limit and choice of the coordinator. All coordinators of an installation must agree on them.
@@ -96,6 +97,15 @@ pub struct CoordinatorSettings {
     /// Steps of one intent that were given up before they said what they took, and that are remembered until they do.
     /// What does not find a place counts as spent in full, for good.
     pub max_unsettled: usize,
+
+    /// What tenants may take, all of their intents together.
+    pub tenants: TenantBudgets,
+    /// Most tenants with a budget of which one partition keeps books.
+    pub max_tenants: usize,
+    /// How long a partition keeps what it has of a tenant's budget and has not reserved.
+    pub lease_time: Duration,
+    /// How long a partition waits before it asks for more again, answered or not.
+    pub lease_retry: Duration,
 }
 
 impl Default for CoordinatorSettings {
@@ -143,6 +153,10 @@ impl Default for CoordinatorSettings {
             max_cost_usd: None,
             costs: CallCosts::default(),
             max_unsettled: 64,
+            tenants: TenantBudgets::default(),
+            max_tenants: 10_000,
+            lease_time: Duration::from_secs(2),
+            lease_retry: Duration::from_secs(1),
         }
     }
 }

@@ -1,10 +1,13 @@
 //! All entities of one partition, with the indices over them. Life and replay change entities through the
 //! same functions, so that they cannot differ.
 
+use super::CoordinatorSettings;
 use super::event::Changes;
+use super::ledgers::Ledgers;
 use super::live::{Live, TaskFacts};
 use starling_protocol::state::{
-    CancelledEntity, EndedEntity, Entity, EntityKey, EntityKind, IntentEntity, Phase, RunEntity, TaskEntity,
+    BankEntity, CancelledEntity, EndedEntity, Entity, EntityKey, EntityKind, IntentEntity, Phase,
+    PurseEntity, RunEntity, TaskEntity,
 };
 use starling_protocol::{IntentId, TaskId, Timestamp};
 use std::cmp::Reverse;
@@ -30,10 +33,12 @@ pub(super) struct Store {
     /// Names of the entities that changed since [`Store::take_changes`].
     dirty: BTreeSet<EntityKey>,
     plan_timeout: Duration,
+    /// Of tenants.
+    ledgers: Ledgers,
 }
 
 impl Store {
-    pub(super) fn new(worker_partitions: usize, plan_timeout: Duration) -> Self {
+    pub(super) fn new(worker_partitions: usize, settings: &CoordinatorSettings) -> Self {
         Self {
             live: BTreeMap::new(),
             ended: BTreeMap::new(),
@@ -45,7 +50,8 @@ impl Store {
             outstanding_total: 0,
             ready_total: 0,
             dirty: BTreeSet::new(),
-            plan_timeout,
+            plan_timeout: settings.plan_timeout,
+            ledgers: Ledgers::new(settings.lease_time, settings.lease_retry),
         }
     }
 
@@ -209,6 +215,74 @@ impl Store {
         }
     }
 
+    // Books of tenants.
+
+    pub(super) fn purse(&self, id: &IntentId) -> Option<&PurseEntity> {
+        self.ledgers.purse(id)
+    }
+
+    pub(super) fn purse_of(&self, tenant: &str, window: Timestamp) -> Option<&PurseEntity> {
+        self.ledgers.purse_of(tenant, window)
+    }
+
+    pub(super) fn purses(&self) -> impl Iterator<Item = &PurseEntity> {
+        self.ledgers.purses()
+    }
+
+    pub(super) fn purses_count(&self) -> usize {
+        self.ledgers.purses_count()
+    }
+
+    pub(super) fn bank(&self, id: &IntentId) -> Option<&BankEntity> {
+        self.ledgers.bank(id)
+    }
+
+    pub(super) fn banks_count(&self) -> usize {
+        self.ledgers.banks_count()
+    }
+
+    pub(super) fn insert_purse(&mut self, purse: PurseEntity) {
+        let id = purse.purse.clone();
+        self.change_ledgers(&id, EntityKind::Purse, |ledgers| ledgers.insert_purse(purse));
+    }
+
+    pub(super) fn edit_purse(&mut self, id: &IntentId, change: impl FnOnce(&mut PurseEntity)) {
+        self.change_ledgers(id, EntityKind::Purse, |ledgers| ledgers.edit_purse(id, change));
+    }
+
+    pub(super) fn remove_purse(&mut self, id: &IntentId) {
+        self.change_ledgers(id, EntityKind::Purse, |ledgers| ledgers.remove_purse(id));
+    }
+
+    /// Forgets the purses that a tenant has of windows before this one.
+    pub(super) fn forget_purses(&mut self, tenant: &str, window: Timestamp) {
+        for id in self.ledgers.purses_before(tenant, window) {
+            self.remove_purse(&id);
+        }
+    }
+
+    pub(super) fn insert_bank(&mut self, bank: BankEntity) {
+        let id = bank.bank.clone();
+        self.change_ledgers(&id, EntityKind::Bank, |ledgers| ledgers.insert_bank(bank));
+    }
+
+    pub(super) fn edit_bank(&mut self, id: &IntentId, change: impl FnOnce(&mut BankEntity)) {
+        self.change_ledgers(id, EntityKind::Bank, |ledgers| ledgers.edit_bank(id, change));
+    }
+
+    pub(super) fn remove_bank(&mut self, id: &IntentId) {
+        self.change_ledgers(id, EntityKind::Bank, |ledgers| ledgers.remove_bank(id));
+    }
+
+    fn change_ledgers(&mut self, id: &IntentId, kind: EntityKind, change: impl FnOnce(&mut Ledgers)) {
+        let key = key(id, kind);
+        let before = self.ledgers.timer(&key);
+        change(&mut self.ledgers);
+        let after = self.ledgers.timer(&key);
+        self.move_timer(&key, before, after);
+        self.dirty.insert(key);
+    }
+
     // Writing it down and reading it back.
 
     pub(super) fn take_changes(&mut self) -> Changes {
@@ -234,6 +308,7 @@ impl Store {
         }
         all.extend(self.ended.values().cloned().map(Entity::Ended));
         all.extend(self.cancelled.values().cloned().map(Entity::Cancelled));
+        all.extend(self.ledgers.entities());
         all
     }
 
@@ -265,6 +340,8 @@ impl Store {
             }
             Entity::Ended(ended) => self.insert_ended(ended),
             Entity::Cancelled(cancelled) => self.insert_cancelled(cancelled),
+            Entity::Purse(purse) => self.insert_purse(purse),
+            Entity::Bank(bank) => self.insert_bank(bank),
         }
     }
 
@@ -278,6 +355,8 @@ impl Store {
             }
             (EntityKind::Ended, _) => self.remove_ended(&key.intent_id),
             (EntityKind::Cancelled, _) => self.remove_cancelled(&key.intent_id),
+            (EntityKind::Purse, _) => self.remove_purse(&key.intent_id),
+            (EntityKind::Bank, _) => self.remove_bank(&key.intent_id),
         }
     }
 
@@ -292,6 +371,8 @@ impl Store {
             }
             EntityKind::Ended => Entity::Ended(self.ended.get(&key.intent_id)?.clone()),
             EntityKind::Cancelled => Entity::Cancelled(self.cancelled.get(&key.intent_id)?.clone()),
+            EntityKind::Purse => Entity::Purse(self.ledgers.purse(&key.intent_id)?.clone()),
+            EntityKind::Bank => Entity::Bank(self.ledgers.bank(&key.intent_id)?.clone()),
         })
     }
 
@@ -343,5 +424,5 @@ fn wait_key(intent: &IntentEntity) -> WaitKey {
 }
 
 fn plan_timer(run: &RunEntity, timeout: Duration) -> Option<Timestamp> {
-    (run.phase == Phase::Planning).then(|| run.plan_moved_at.plus(timeout))
+    (run.phase == Phase::Planning && !run.plan_wanted).then(|| run.plan_moved_at.plus(timeout))
 }

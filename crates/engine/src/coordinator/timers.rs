@@ -24,6 +24,8 @@ impl Coordinator {
                 (EntityKind::Task, None) => {}
                 (EntityKind::Ended, _) => self.store.remove_ended(&id),
                 (EntityKind::Cancelled, _) => self.store.remove_cancelled(&id),
+                (EntityKind::Purse, _) => self.on_purse_timer(&id),
+                (EntityKind::Bank, _) => self.store.remove_bank(&id),
             }
         }
     }

@@ -42,6 +42,7 @@ fn task(attempt: i32, best: Option<f64>) -> TaskEntity {
         latency_ms: 0,
         trace: String::new(),
         reserved: None,
+        charged: None,
     }
 }
 

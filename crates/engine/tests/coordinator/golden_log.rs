@@ -285,6 +285,7 @@ fn logged(effect: &Effect) -> Option<LoggedEffect> {
         Destination::Worker { partition, .. } => ("starling.worker", *partition),
         Destination::Outcomes => ("starling.outcomes", 0),
         Destination::Control => ("starling.control", 0),
+        Destination::Coordinator => ("starling.coordinator", 0),
     };
     Some(LoggedEffect {
         topic: topic.to_owned(),

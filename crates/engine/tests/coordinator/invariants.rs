@@ -205,7 +205,7 @@ pub(crate) fn i49_budgets_are_kept(coordinator: &Coordinator) {
                     *taken = plus(*taken, reserved);
                 }
             }
-            Entity::Ended(_) | Entity::Cancelled(_) => {}
+            Entity::Ended(_) | Entity::Cancelled(_) | Entity::Purse(_) | Entity::Bank(_) => {}
         }
     }
     for (intent, budget) in budgets.iter().filter(|(intent, _)| !repeated.contains(*intent)) {

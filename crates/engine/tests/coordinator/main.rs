@@ -11,4 +11,7 @@ mod plans;
 mod random;
 mod runs;
 mod tasks;
+mod tenants;
+mod tenants_random;
+mod tenants_world;
 mod world;

@@ -269,6 +269,7 @@ impl World {
                     self.work(envelope);
                 }
                 Destination::Outcomes | Destination::Control => {}
+                Destination::Coordinator => panic!("no tenant has a budget"),
             }
         }
     }

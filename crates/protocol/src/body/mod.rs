@@ -1,6 +1,7 @@
 //! The bodies of an envelope, one file a conversation.
 
 mod intent;
+mod lease;
 mod outcome;
 mod plan;
 mod task;
@@ -8,6 +9,7 @@ mod tool;
 mod verdict;
 
 pub use intent::{Cancel, Input, Intent, Limits, Rejection};
+pub use lease::{LeaseGrant, LeaseRequest};
 pub use outcome::{
     Latency, Outcome, OutcomeStatus, Progress, TaskCounts, TaskProgress, TaskReport, TaskState,
 };

@@ -156,6 +156,25 @@ pub(crate) fn bodies() -> Vec<Body> {
             cached_prompt_tokens: 4_321,
         }),
         Body::Cancel(Cancel { reason: "user pressed ctrl-c".into() }),
+        Body::LeaseRequest(LeaseRequest {
+            purse: IntentId::purse("shop", Timestamp(1_767_225_600_000), 3, 12),
+            partition: 3,
+            window: Timestamp(1_767_225_600_000),
+            asked: 7,
+            held: amount(9),
+            spent: amount(2),
+            kept: amount(3),
+            need: Some(amount(5)),
+        }),
+        Body::LeaseGrant(LeaseGrant {
+            window: Timestamp(1_767_225_600_000),
+            asked: 7,
+            leased: amount(14),
+            granted: true,
+            most: amount(90),
+            moving: true,
+            refusal: Some("there is no room for the books of more tenants".into()),
+        }),
     ]
 }
 
@@ -191,6 +210,10 @@ pub(crate) fn task() -> Task {
         allowance: Some(allowance()),
         critic_allowance: Some(Allowance { tokens: None, cost_usd: None, ..allowance() }),
     }
+}
+
+fn amount(calls: i64) -> Amount {
+    Amount { calls, tokens: calls * 1_000, cost_usd: 0.25 }
 }
 
 fn allowance() -> Allowance {
@@ -325,10 +348,15 @@ fn entities() -> Vec<Entity> {
             unsettled: vec![Unsettled {
                 step: "task/2".into(),
                 amount: Amount { calls: 4, tokens: 5_000, cost_usd: 0.03 },
+                charged: Some(Timestamp(8)),
             }],
             over_budget: true,
             cached_calls: 3,
             cached_prompt_tokens: 4_321,
+            plan_charged: Some(Timestamp(9)),
+            kept: Some(Charge { window: Timestamp(9), amount: amount(1) }),
+            plan_wanted: true,
+            refused: "the budget of the tenant was used up".into(),
         }),
         Entity::Task(TaskEntity {
             intent_id: intent_id.clone(),
@@ -355,6 +383,7 @@ fn entities() -> Vec<Entity> {
             latency_ms: 0,
             trace: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".into(),
             reserved: Some(Amount { calls: 2, tokens: 9_500, cost_usd: 0.04 }),
+            charged: Some(Timestamp(9)),
         }),
         Entity::Ended(EndedEntity {
             intent_id: intent_id.clone(),
@@ -367,6 +396,33 @@ fn entities() -> Vec<Entity> {
             tenant: "default".into(),
             reason: "changed my mind".into(),
             forget_at: Timestamp(7),
+        }),
+        Entity::Purse(PurseEntity {
+            purse: IntentId::purse("shop", Timestamp(1_767_225_600_000), 3, 12),
+            tenant: "shop".into(),
+            window: Timestamp(1_767_225_600_000),
+            ends: Timestamp(1_767_312_000_000),
+            leased: amount(14),
+            spent: amount(2),
+            open: amount(4),
+            kept: amount(3),
+            asked: 7,
+            answered: 6,
+            asked_at: Some(Timestamp(10)),
+            moved_at: Some(Timestamp(11)),
+        }),
+        Entity::Bank(BankEntity {
+            bank: IntentId::bank("shop", Timestamp(1_767_225_600_000)),
+            tenant: "shop".into(),
+            window: Timestamp(1_767_225_600_000),
+            forget_at: Timestamp(1_767_398_400_000),
+            accounts: vec![BankAccount {
+                partition: 3,
+                asked: 7,
+                leased: amount(14),
+                spent: amount(2),
+                kept: amount(3),
+            }],
         }),
     ]
 }

@@ -48,6 +48,10 @@ pub(super) fn read(r: &mut Reader) -> CoordinatorSettings {
         max_tokens: Some(r.integer("coordinator.max_tokens", 0..=i64::MAX)).filter(|most| *most > 0),
         max_cost_usd: Some(r.number("coordinator.max_cost_usd", 0.0..=1e12)).filter(|most| *most > 0.0),
         max_unsettled: r.integer("coordinator.max_unsettled", 0..=10_000),
+        tenants: super::tenants::read(r),
+        max_tenants: r.integer("coordinator.max_tenants", 1..=1_000_000),
+        lease_time: r.duration("coordinator.lease_time", MS * 10..=DAY),
+        lease_retry: r.duration("coordinator.lease_retry", MS * 10..=DAY),
         ..defaults
     };
     let mut at_least = |path: &str, than: &str, holds: bool| {

@@ -14,6 +14,7 @@ mod reader;
 mod registry;
 mod sections;
 mod security;
+mod tenants;
 mod together;
 mod units;
 

@@ -208,6 +208,22 @@ impl Reader {
         }
     }
 
+    /// Reads a section whose name is the user's, and may contain dots: within it, names are its own.
+    pub(super) fn within<T>(
+        &mut self,
+        section: &str,
+        name: &str,
+        read: impl FnOnce(&mut Reader) -> T,
+    ) -> Option<T> {
+        let Some(Node::Table(table)) = self.tree.get_mut(section) else { return None };
+        let Some(Node::Table(table)) = table.remove(name) else { return None };
+        let mut reader = Reader::new(table, Vec::new());
+        let value = read(&mut reader);
+        let named = |fault: Fault| Fault { path: format!("{section}.{name}.{}", fault.path), ..fault };
+        self.faults.extend(reader.finish().into_iter().map(named));
+        Some(value)
+    }
+
     /// Whether something was wrong with a setting already.
     pub(super) fn is_faulty(&self, path: &str) -> bool {
         self.faults.iter().any(|fault| fault.path == path)

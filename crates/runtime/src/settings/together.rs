@@ -30,8 +30,14 @@ pub(super) fn check(settings: &Settings, r: &mut Reader) {
 
 /// Nobody could keep a budget of money for a model that has no price.
 fn money(settings: &Settings, r: &mut Reader) {
-    let (model, Some(most)) = (&settings.model, settings.coordinator.max_cost_usd) else { return };
-    if model.is_offline() {
+    let (model, coordinator) = (&settings.model, &settings.coordinator);
+    let tenants = &coordinator.tenants;
+    let others = tenants.others.iter().map(|of| ("tenants.default".to_owned(), of));
+    let named = tenants.named.iter().filter_map(|(name, of)| Some((format!("tenants.{name}"), of.as_ref()?)));
+    let of_tenants = others.chain(named).map(|(section, of)| (section, of.budget.cost_usd));
+    let all = [("coordinator".to_owned(), coordinator.max_cost_usd)].into_iter().chain(of_tenants);
+    let bounds: Vec<(String, f64)> = all.filter_map(|(section, most)| Some((section, most?))).collect();
+    if bounds.is_empty() || model.is_offline() {
         return;
     }
     let mut names: Vec<&str> = model
@@ -41,9 +47,12 @@ fn money(settings: &Settings, r: &mut Reader) {
         .collect();
     names.sort_unstable();
     names.dedup();
-    if !names.is_empty() {
-        let expected = format!("a price in model.prices for {}, or 0", names.join(", "));
-        r.complain("coordinator.max_cost_usd", &expected, &most.to_string(), "the settings");
+    if names.is_empty() {
+        return;
+    }
+    let expected = format!("a price in model.prices for {}, or 0", names.join(", "));
+    for (section, most) in bounds {
+        r.complain(&format!("{section}.max_cost_usd"), &expected, &most.to_string(), "the settings");
     }
 }
 

@@ -2,6 +2,8 @@
 
 use super::report::{PartitionPhase, PartitionStatus};
 use prometheus_client::{collector::Collector, encoding::DescriptorEncoder, metrics::MetricType};
+use starling_engine::coordinator::budget::plus;
+use starling_protocol::state::Amount;
 use std::{collections::BTreeMap, fmt};
 use tokio::sync::watch;
 
@@ -46,6 +48,25 @@ impl Collector for LoadCollector {
         let in_phase = |name: &str| owned.values().filter(|status| phase(&status.phase) == name).count();
         let phases = PHASES.map(|name| (name, in_phase(name)));
         family("state_partitions", "Partitions owned, by phase", "phase", &phases)?;
+
+        let tenants = owned.values().flat_map(|status| &status.spending);
+        let mut spent: BTreeMap<&str, Amount> = BTreeMap::new();
+        for (tenant, amount) in tenants {
+            let sum = spent.entry(tenant).or_default();
+            *sum = plus(*sum, *amount);
+        }
+        #[allow(clippy::cast_precision_loss)] // far below 2^52
+        for (name, help, of) in [
+            ("tenant_calls", "Calls", (|spent| spent.calls as f64) as fn(&Amount) -> f64),
+            ("tenant_tokens", "Tokens", |spent| spent.tokens as f64),
+            ("tenant_cost_usd", "US dollars", |spent| spent.cost_usd),
+        ] {
+            let help = format!("{help} that tenants with a budget have spent in its present window");
+            let mut metric = encoder.encode_descriptor(name, &help, None, MetricType::Gauge)?;
+            for (tenant, amount) in &spent {
+                metric.encode_family(&[("tenant", *tenant)])?.encode_gauge(&of(amount))?;
+            }
+        }
 
         let mut single = |name: &str, help: &str, number: usize| {
             encoder.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&gauge(number))

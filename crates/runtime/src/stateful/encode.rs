@@ -110,6 +110,7 @@ fn address(to: &Destination) -> (Topic, Option<i32>) {
         Destination::Worker { pool, partition } => (Topic::Worker(pool.clone()), Some(*partition)),
         Destination::Outcomes => (Topic::Outcomes, None),
         Destination::Control => (Topic::Control, None),
+        Destination::Coordinator => (Topic::Coordinator, None),
     }
 }
 

@@ -2,7 +2,8 @@
 
 use starling_engine::coordinator::{Changes, Coordinator, Counters, Effect, Event, Load, Milestone};
 use starling_protocol::Timestamp;
-use starling_protocol::state::{Entity, EntityKey};
+use starling_protocol::state::{Amount, Entity, EntityKey};
+use std::collections::BTreeMap;
 
 /// A deterministic state machine whose whole memory are entities: the coordinator, or a toy in tests.
 ///
@@ -33,6 +34,11 @@ pub trait Machine: Send + 'static {
 
     /// What was counted since it was made.
     fn counters(&self) -> Counters;
+
+    /// What tenants with a budget have spent in its present window; those that are not named in the settings together.
+    fn spending(&self) -> BTreeMap<String, Amount> {
+        BTreeMap::new()
+    }
 }
 
 impl Machine for Coordinator {
@@ -66,5 +72,9 @@ impl Machine for Coordinator {
 
     fn counters(&self) -> Counters {
         Coordinator::counters(self).clone()
+    }
+
+    fn spending(&self) -> BTreeMap<String, Amount> {
+        Coordinator::spending(self)
     }
 }

@@ -4,6 +4,7 @@ use super::collector::LoadCollector;
 use crate::metrics::{KindLabel, Metrics};
 use prometheus_client::metrics::{counter::Counter, family::Family};
 use starling_engine::coordinator::{Counters, Load};
+use starling_protocol::state::Amount;
 use std::collections::BTreeMap;
 use tokio::sync::watch;
 
@@ -24,7 +25,7 @@ pub enum PartitionPhase {
 }
 
 /// One partition that is assigned to this process.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct PartitionStatus {
     /// How far it is.
     pub phase: PartitionPhase,
@@ -36,11 +37,14 @@ pub struct PartitionStatus {
     pub load: Load,
     /// What the machine has counted since it was made.
     pub counters: Counters,
+    /// What tenants with a budget have spent in its present window.
+    pub spending: BTreeMap<String, Amount>,
 }
 
 impl PartitionStatus {
     pub(super) fn new(phase: PartitionPhase) -> Self {
-        Self { phase, seq: 0, effects_outstanding: 0, load: Load::default(), counters: Counters::default() }
+        let (load, counters, spending) = (Load::default(), Counters::default(), BTreeMap::new());
+        Self { phase, seq: 0, effects_outstanding: 0, load, counters, spending }
     }
 }
 

@@ -1,9 +1,11 @@
 //! What steps may take, and what they say that they took: never more together than their intent may take.
 //!
 //! A step that has said nothing counts with all that it may take. One that has, counts with the least that was said of
-//! it: after a crash it may have been done twice, and only one of the two is counted.
+//! it: after a crash it may have been done twice, and only one of the two is counted. The same holds of all intents of a
+//! tenant together, for what was allowed within one window of its budget.
 
 use super::{Verdict, Violation};
+use starling_engine::coordinator::{CoordinatorSettings, TenantBudgets};
 use starling_protocol::{Allowance, Body, CallReport, Envelope, IntentId, Outcome, state::IntentEntity};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -23,6 +25,11 @@ pub(super) struct Budgets {
     grown: BTreeSet<IntentId>,
     /// Steps that were allowed something, over all intents.
     pub(super) allowed: u64,
+    tenants: TenantBudgets,
+    /// What the steps of a tenant were allowed, by the window of its budget in which they were.
+    windows: BTreeMap<(String, i64), Account>,
+    /// Those in which something was allowed since the last look.
+    windows_grown: BTreeSet<(String, i64)>,
 }
 
 struct Account {
@@ -32,6 +39,10 @@ struct Account {
 }
 
 impl Budgets {
+    pub(super) fn new(settings: &CoordinatorSettings) -> Self {
+        Self { tenants: settings.tenants.clone(), ..Self::default() }
+    }
+
     /// An intent begins.
     pub(super) fn begins(&mut self, intent: &IntentEntity) {
         let (calls, tokens) = (intent.max_calls, intent.max_tokens);
@@ -67,7 +78,10 @@ impl Budgets {
     /// A step was decided.
     pub(super) fn decided(&mut self, envelope: &Envelope) -> Verdict {
         let id = &envelope.intent_id;
-        let Some(account) = self.live.get_mut(id) else { return Ok(()) };
+        let tenant = self.tenants.of(&envelope.tenant).copied();
+        if tenant.is_none() && !self.live.contains_key(id) {
+            return Ok(());
+        }
         let (step, allowances) = match &envelope.body {
             Body::PlanRequest(request) => (plan(id, request.plan_attempt), [request.allowance, None]),
             Body::Task(sent) => {
@@ -82,9 +96,20 @@ impl Budgets {
         let allowed: Vec<Allowance> = allowances.into_iter().flatten().collect();
         let calls = allowed.iter().map(|allowance| allowance.calls).sum();
         let tokens = allowed.iter().filter_map(|allowance| allowance.tokens).sum();
-        account.steps.insert(step, (calls, tokens));
         self.allowed += 1;
-        self.grown.insert(id.clone());
+        if let Some(of) = tenant {
+            let per = i64::try_from(of.per.as_millis()).unwrap_or(i64::MAX);
+            let window = (envelope.tenant.clone(), envelope.created_at.0.div_euclid(per) * per);
+            let (calls_bound, tokens_bound) = (of.budget.calls, of.budget.tokens);
+            let new = || Account { calls: calls_bound, tokens: tokens_bound, steps: BTreeMap::new() };
+            let account = self.windows.entry(window.clone()).or_insert_with(new);
+            account.steps.insert(step.clone(), (calls, tokens));
+            self.windows_grown.insert(window);
+        }
+        if let Some(account) = self.live.get_mut(id) {
+            account.steps.insert(step, (calls, tokens));
+            self.grown.insert(id.clone());
+        }
         Ok(())
     }
 
@@ -96,7 +121,7 @@ impl Budgets {
             return Ok(());
         }
         let tokens = outcome.usage.prompt_tokens + outcome.usage.completion_tokens;
-        account.holds(id, (outcome.calls, tokens), "reports")
+        account.holds(id.as_str(), (outcome.calls, tokens), "reports")
     }
 
     /// Whether all that was allowed is within what there is. Asked once everything is read that there is to read: what
@@ -104,19 +129,27 @@ impl Budgets {
     pub(super) fn kept(&mut self) -> Verdict {
         for id in std::mem::take(&mut self.grown) {
             let Some(account) = self.live.get(&id) else { continue };
-            let mut sum = (0, 0);
-            for (step, allowed) in &account.steps {
-                let (calls, tokens) = self.said.get(step).unwrap_or(allowed);
-                sum = (sum.0 + calls, sum.1 + tokens);
-            }
-            account.holds(&id, sum, "may take")?;
+            account.holds(id.as_str(), account.sum(&self.said), "may take")?;
+        }
+        for window in std::mem::take(&mut self.windows_grown) {
+            let Some(account) = self.windows.get(&window) else { continue };
+            let name = format!("tenant {} in the window {}", window.0, window.1);
+            account.holds(&name, account.sum(&self.said), "may take")?;
         }
         Ok(())
     }
 }
 
 impl Account {
-    fn holds(&self, id: &IntentId, (calls, tokens): Taken, what: &str) -> Verdict {
+    /// What its steps may take: what was said of them, or else what they were allowed.
+    fn sum(&self, said: &HashMap<Step, Taken>) -> Taken {
+        self.steps.iter().fold((0, 0), |sum, (step, allowed)| {
+            let (calls, tokens) = said.get(step).unwrap_or(allowed);
+            (sum.0 + calls, sum.1 + tokens)
+        })
+    }
+
+    fn holds(&self, id: &str, (calls, tokens): Taken, what: &str) -> Verdict {
         let within =
             self.calls.is_none_or(|most| calls <= most) && self.tokens.is_none_or(|most| tokens <= most);
         if within {

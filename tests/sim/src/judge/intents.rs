@@ -65,7 +65,7 @@ impl Intents {
             horizon: settings.dedup_horizon,
             plan_timeout: settings.plan_timeout,
             known: BTreeMap::new(),
-            budgets: Budgets::default(),
+            budgets: Budgets::new(settings),
             dispatched: HashMap::new(),
             results: HashMap::new(),
         }

@@ -10,7 +10,7 @@
 //! | `copies` | it is there once, and once more at most for each doubt: a new owner, a lost answer |
 //! | `order` | a task is dispatched only after what it builds on has ended, and brings its results |
 //! | `attempts` | attempts are counted, and no more than the intent allows |
-//! | `budget` | what the steps of an intent may take and what they say that they took is never more than it may take; only a run of the planner that takes a dead one's place comes on top |
+//! | `budget` | what the steps of an intent may take and what they say that they took is never more than it may take, nor of all intents of a tenant than that may; only a run of the planner that takes a dead one's place comes on top |
 //! | `runs` | a run of the planner that was given up never comes back, and the one in force is not given up for its sake |
 //! | `after` | nothing is dispatched for an intent that has ended |
 //! | `cancelled` | an intent whose cancellation was decided first ends cancelled |
@@ -192,7 +192,8 @@ impl Judge {
         let foreign = self.accounts.is_foreign(&record.at, record.offset);
         let envelope = self.codec.decode::<Envelope>(record.value()).ok();
         let sent_by_coordinator =
-            matches!(topic, Topic::Planner | Topic::Worker(_) | Topic::Outcomes | Topic::Control);
+            matches!(topic, Topic::Planner | Topic::Worker(_) | Topic::Outcomes | Topic::Control)
+                || envelope.as_ref().is_some_and(|envelope| envelope.intent_id.is_of_tenant());
         if sent_by_coordinator && !foreign {
             let doubts = self.network.doubts(&record.at);
             let mut found = false;
@@ -207,7 +208,10 @@ impl Judge {
             }
         }
         self.accounts.note(&topic, record, envelope.as_ref());
-        let Some(envelope) = envelope else { return Ok(()) };
+        // What coordinators say to each other is no intent's; it follows from a decision as all that they send.
+        let Some(envelope) = envelope.filter(|envelope| !envelope.intent_id.is_of_tenant()) else {
+            return Ok(());
+        };
         if foreign && sent_by_coordinator {
             return Ok(());
         }

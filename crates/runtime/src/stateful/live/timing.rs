@@ -78,6 +78,7 @@ impl<M: Machine> Live<'_, M> {
             effects_outstanding: self.owner.effects_outstanding(),
             load: self.stepper.machine.load(),
             counters,
+            spending: self.stepper.machine.spending(),
         };
         self.shared.reporter.status(self.stepper.number, status);
     }
