@@ -4,6 +4,7 @@
 mod support;
 
 use serde_json::{Value, json};
+use starling_llm::mock::chaos::{Expected, Form, Kind};
 use starling_llm::mock::{
     Abilities, Formats, MockAction, MockCall, MockOptions, MockServer, Rehearsal, Script, Streams, Tools,
 };
@@ -193,6 +194,30 @@ async fn no_secret_is_told() {
     let all = preflight(options(&server.base_url())).await;
     assert!(all.trials.iter().any(|trial| trial.seen.contains("[secret]")), "{all:#?}");
     assert!(!format!("{all:?}").contains(KEY), "{all:#?}");
+}
+
+#[tokio::test]
+async fn whatever_an_endpoint_sends_all_trials_come_to_an_end_and_no_secret_is_told() {
+    for kind in Kind::ALL {
+        let rehearsal = Rehearsal { malformed: 1.0, kinds: vec![*kind], ..Rehearsal::new(1) };
+        let script =
+            Abilities { tools: Tools::Called, ..Abilities::default() }.play(rehearsal.script().unwrap());
+        let server = MockServer::start(MockOptions::new(script)).unwrap();
+        let began = Instant::now();
+        let all = preflight(options(&server.base_url())).await;
+        assert!(began.elapsed() < Duration::from_secs(10), "{kind:?} took {:?}", began.elapsed());
+        let features: Vec<Feature> = all.trials.iter().map(|trial| trial.feature).collect();
+        for feature in [UnknownName, Json(Schema), Stream, StreamCounts, Feature::Tools] {
+            assert!(features.contains(&feature), "{kind:?}: {feature:?} is missing: {all:#?}");
+        }
+        assert!(all.trials.iter().all(|trial| trial.seen.len() < 1_000), "{kind:?}: {all:#?}");
+        assert!(!format!("{all:?}").contains(KEY), "{kind:?}: {all:#?}");
+        // What is read all the same is not held against the endpoint.
+        let json = all.trials.iter().find(|trial| trial.feature == Json(Schema)).unwrap();
+        if kind.expected(Form { streams: false, json: true }) == Expected::Answer {
+            assert_eq!(json.verdict, Works, "{kind:?}: {all:#?}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ use crate::openai::reply::read_usage;
 use crate::openai::sse::SseEvent;
 use serde_json::Value;
 use starling_protocol::Usage;
+use std::time::Duration;
 
 /// A whole reply.
 #[derive(Debug, Default, PartialEq)]
@@ -23,7 +24,9 @@ pub(super) struct Said {
 
 impl Said {
     pub(super) fn read(body: &[u8]) -> Result<Said, Fault> {
-        let Ok(reply) = serde_json::from_slice::<Value>(body) else {
+        // The first value: some proxies say all of it twice.
+        let mut values = serde_json::Deserializer::from_slice(body).into_iter::<Value>();
+        let Some(Ok(reply)) = values.next() else {
             let start = String::from_utf8_lossy(body.get(..200).unwrap_or(body));
             return Err(Fault::bad_reply(format!(
                 "the reply is no chat completion: {}",
@@ -70,6 +73,8 @@ pub(super) struct Streamed {
     pub(super) pieces: usize,
     /// Characters of all of them.
     pub(super) chars: usize,
+    /// When the first and the last of them came, after the question was sent.
+    pub(super) span: Option<(Duration, Duration)>,
     /// It came as one whole reply that is no stream.
     pub(super) whole: bool,
     /// The model has said why it ended.
@@ -89,6 +94,7 @@ impl Streamed {
         Streamed {
             pieces: 1,
             chars,
+            span: None,
             whole: true,
             finished: true,
             done: true,
@@ -97,7 +103,8 @@ impl Streamed {
         }
     }
 
-    pub(super) fn event(&mut self, event: &SseEvent) -> Result<(), Fault> {
+    /// Takes an event that came so long `after` the question.
+    pub(super) fn event(&mut self, event: &SseEvent, after: Duration) -> Result<(), Fault> {
         let data = event.data.trim();
         if event.name == "error" {
             let error = serde_json::from_str::<Value>(data).unwrap_or_else(|_| data.into());
@@ -121,6 +128,7 @@ impl Streamed {
         if said > 0 {
             self.pieces += 1;
             self.chars += said;
+            self.span = Some((self.span.map_or(after, |(first, _)| first), after));
         }
         if let Some(finish) = choice.get("finish_reason").and_then(Value::as_str).filter(|f| !f.is_empty()) {
             self.finished = true;

@@ -1,4 +1,4 @@
-//! An endpoint tried out: some small calls, each about one part of the protocol, none of them made twice.
+//! An endpoint tried out: some small calls, each about one part of the protocol.
 //!
 //! What is asked is in [`questions`], what came back in [`heard`], what that says in [`verdicts`]; here are the calls. They
 //! go past the limiter: they are few, one after the other, and each has its time.
@@ -162,8 +162,9 @@ impl<'e> Desk<'e> {
         let mut heard = Streamed::default();
         let limit = question.request.deadline;
         let ended = in_time(limit, async {
+            let began = Instant::now();
             let response = self.ask(&question).await?;
-            listen(response, &mut heard).await
+            listen(response, began, &mut heard).await
         });
         let fault = ended.await.err();
         if heard.pieces > 0 {
@@ -223,8 +224,8 @@ impl<'e> Desk<'e> {
     }
 }
 
-/// Reads a stream to its end.
-async fn listen(mut response: Response, heard: &mut Streamed) -> Result<(), Fault> {
+/// Reads a stream that was asked for when it `began` to its end.
+async fn listen(mut response: Response, began: Instant, heard: &mut Streamed) -> Result<(), Fault> {
     let is = |kind: &[u8]| {
         response.headers().get(CONTENT_TYPE).is_some_and(|said| said.as_bytes().starts_with(kind))
     };
@@ -252,14 +253,14 @@ async fn listen(mut response: Response, heard: &mut Streamed) -> Result<(), Faul
         }
         decoder.feed(&more);
         while let Some(event) = decoder.next_event().map_err(|error| Fault::bad_reply(error.to_string()))? {
-            heard.event(&event)?;
+            heard.event(&event, began.elapsed())?;
         }
         if heard.done {
             return Ok(());
         }
     }
     if let Some(event) = decoder.finish().map_err(|error| Fault::bad_reply(error.to_string()))? {
-        heard.event(&event)?;
+        heard.event(&event, began.elapsed())?;
     }
     if heard.finished || heard.done {
         return Ok(());

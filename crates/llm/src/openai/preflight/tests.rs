@@ -8,6 +8,7 @@ use crate::Verdict::{self, Ignored, Refused, Unknown, Works};
 use crate::openai::fault::{self, Fault};
 use crate::openai::sse::SseEvent;
 use serde_json::{Value, json};
+use std::time::Duration;
 
 fn reply(message: Value, finish: &str) -> Result<Said, Fault> {
     let choice = json!({"message": message, "finish_reason": finish});
@@ -56,7 +57,7 @@ fn json_keeps_to_its_schema_or_does_not() {
         (status(500, "failed to compile the grammar"), Refused),
         (status(501, ""), Refused),
         (status(503, "loading"), Unknown),
-        (Said::read(br#"{"choices":[]}"#), Ignored),
+        (Said::read(br#"{"choices":[]}"#), Unknown),
     ] {
         let told = format!("{heard:?}");
         assert_eq!(verdicts::json(heard).0, expected, "{told}");
@@ -83,8 +84,9 @@ fn a_call_of_the_function_that_was_offered_is_one() {
 
 fn streamed(parts: &[&str]) -> Result<Streamed, Fault> {
     let mut heard = Streamed::default();
-    for data in parts {
-        heard.event(&SseEvent { name: String::new(), data: (*data).to_owned() })?;
+    for (n, data) in parts.iter().enumerate() {
+        let event = SseEvent { name: String::new(), data: (*data).to_owned() };
+        heard.event(&event, Duration::from_millis(100 * n as u64))?;
     }
     Ok(heard)
 }
@@ -111,6 +113,8 @@ fn a_stream_has_pieces_and_counts() {
         assert_eq!(verdicts::stream(&heard, None).0, stream, "{parts:?}");
         assert_eq!(verdicts::stream_counts(&heard, None, true).0, counts, "{parts:?}");
     }
+    let seen = verdicts::stream(&streamed(&[EMPTY, A, A, STOP]).unwrap(), None).1;
+    assert_eq!(seen, "the reply came in 2 pieces, the first after 0.10 s, the last after 0.20 s");
     let cut = Fault::new(crate::ModelErrorKind::Server, "cut");
     let (some, none) = (streamed(&[A, A]).unwrap(), Streamed::default());
     assert_eq!(verdicts::stream(&some, Some(&cut)).0, Works);

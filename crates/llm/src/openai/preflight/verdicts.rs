@@ -17,7 +17,7 @@ pub(super) fn of_fault(fault: &Fault) -> Judged {
         Kind::BadRequest | Kind::UnknownModel | Kind::Unauthorized => Verdict::Refused,
         // A server that cannot do it, or fails at it and says so.
         Kind::Server if fault.refusal.is_some() || !fault.retry => Verdict::Refused,
-        Kind::BadReply => Verdict::Ignored,
+        // What cannot be read says nothing, either.
         _ => Verdict::Unknown,
     };
     (verdict, fault.message.clone())
@@ -30,12 +30,12 @@ pub(super) fn unknown_name(heard: Result<Said, Fault>) -> Judged {
             (Verdict::Ignored, format!("a made-up name was answered, by {}", fault::quote(&model)))
         }
         Ok(_) => (Verdict::Ignored, "a made-up name was answered".to_owned()),
+        // Whatever it is, it came with a status of 200.
+        Err(fault) if fault.kind == ModelErrorKind::BadReply => {
+            (Verdict::Ignored, format!("a made-up name was not refused: {}", fault.message))
+        }
         Err(fault) => match of_fault(&fault) {
             (Verdict::Refused, message) => (Verdict::Works, format!("a made-up name was refused: {message}")),
-            // Something came with a status of 200.
-            (Verdict::Ignored, message) => {
-                (Verdict::Ignored, format!("a made-up name was not refused: {message}"))
-            }
             unknown => unknown,
         },
     }
@@ -90,7 +90,7 @@ pub(super) fn stream(heard: &Streamed, fault: Option<&Fault>) -> Judged {
         }
         Some(fault) => (Verdict::Unknown, fault.message.clone()),
         None if heard.whole => (Verdict::Ignored, "the reply came as a whole, not as a stream".to_owned()),
-        None if pieces > 1 => (Verdict::Works, format!("the reply came in {pieces} pieces")),
+        None if pieces > 1 => (Verdict::Works, format!("the reply came in {pieces} pieces{}", span(heard))),
         None if pieces == 1 => (Verdict::Ignored, "the whole reply came in one piece".to_owned()),
         None if heard.cut => cut_off(),
         None => (Verdict::Unknown, "no text came".to_owned()),
@@ -107,6 +107,12 @@ pub(super) fn stream_counts(heard: &Streamed, fault: Option<&Fault>, asked: bool
         }
         None => (Verdict::Ignored, "no number of tokens came".to_owned()),
     }
+}
+
+/// When the pieces came: a proxy that holds them back gives all of them at the end.
+fn span(heard: &Streamed) -> String {
+    let Some((first, last)) = heard.span else { return String::new() };
+    format!(", the first after {:.2} s, the last after {:.2} s", first.as_secs_f64(), last.as_secs_f64())
 }
 
 fn cut_off() -> Judged {
