@@ -1,5 +1,5 @@
 //! `starling doctor --call-model` against endpoints that take, ignore and refuse parts of the protocol, and what `run` and
-//! `doctor` say of an Ollama that nobody has set. No test looks at the usual port of one.
+//! `doctor` say of an Ollama that nobody has set. No test here looks at its usual port.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use serde_json::Value;

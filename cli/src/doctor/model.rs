@@ -298,6 +298,27 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_model_is_asked_for_what_it_is_used_for() {
+        let provider = |roles: &[&str], judge: Option<&str>| ProviderSettings {
+            name: "m".to_owned(),
+            judge: judge.map(str::to_owned),
+            roles: roles.iter().map(|role| (*role).to_owned()).collect(),
+            ..ProviderSettings::default()
+        };
+        let set = |purposes: &[Purpose]| purposes.iter().copied().collect::<Purposes>();
+        use Purpose::{Judge, Plan, Synthesize, Work};
+        for (provider, expected) in [
+            (provider(&[], None), vec![("m", Purposes::ALL)]),
+            (provider(&[], Some("j")), vec![("j", set(&[Judge])), ("m", set(&[Plan, Work, Synthesize]))]),
+            (provider(&["work", "judge"], Some("j")), vec![("j", set(&[Judge])), ("m", set(&[Work]))]),
+            (provider(&["judge"], Some("j")), vec![("j", set(&[Judge]))]),
+        ] {
+            let expected = expected.into_iter().map(|(name, uses)| (name.to_owned(), uses)).collect();
+            assert_eq!(uses(&provider), expected, "{provider:?}");
+        }
+    }
+
     #[tokio::test]
     async fn the_offline_model_is_named_as_what_it_is() {
         let settings = starling_runtime::Settings::defaults().map(|settings| settings.model);
