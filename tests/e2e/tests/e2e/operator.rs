@@ -34,14 +34,14 @@ fn checked(report: &Value) -> impl Fn(&str) -> (String, String, String) + use<> 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn doctor_finds_nothing_wrong_with_a_swarm_that_works() -> Result<()> {
-    // It knows its models by name, keeps to schemas and streams, as what is tried out should.
-    let model = Scripted::new(Plan::independent(2)).but(|call| reply_by_schema(call).map(MockAction::reply));
+    // It refuses a model that nobody has, keeps to schemas and streams, as what is tried out should.
+    let model = Scripted::new(Plan::independent(2)).but(|call| {
+        let made_up = call.body["model"].as_str().is_some_and(|name| name.contains("no-such-model"));
+        let refused = made_up.then(|| MockAction::error(404, "the model does not exist"));
+        refused.or_else(|| reply_by_schema(call).map(MockAction::reply))
+    });
     let options = model.options();
-    let options = MockOptions {
-        models: Some(vec!["gpt-4o-mini".to_owned()]),
-        script: Abilities::default().play(options.script.clone()),
-        ..options
-    };
+    let options = MockOptions { script: Abilities::default().play(options.script.clone()), ..options };
     let mut swarm = Swarm::start(SwarmOptions::new(options, 2)).await?;
     let id = swarm.submit("healthy", "Do it").await?;
     assert_eq!(swarm.outcome(&id, SOON).await?.status, OutcomeStatus::Succeeded);
