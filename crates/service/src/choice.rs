@@ -20,8 +20,8 @@ const USUAL: &str = "http://localhost:11434/v1";
 /// Asked for while it is not known what to ask for. A list of models is the same whatever model is asked for.
 const ANY_MODEL: &str = "any";
 
-/// Parts of the names of models that make vectors, not words.
-const EMBEDDING: [&str; 5] = ["embed", "minilm", "bge-", "gte-", "-e5-"];
+/// Parts of the names of models that make vectors or scores, not words.
+const EMBEDDING: [&str; 6] = ["embed", "rerank", "minilm", "bge-", "gte-", "-e5-"];
 
 /// A model that was chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
