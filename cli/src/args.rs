@@ -219,7 +219,8 @@ pub struct DoctorArgs {
     /// One JSON object on stdout, nothing else.
     #[arg(long)]
     pub json: bool,
-    /// Ask each model for one token, which may cost something.
+    /// Ask each model, and try out what its endpoint does of the protocol: some six small calls for each, which cost what they
+    /// cost.
     #[arg(long)]
     pub call_model: bool,
 }

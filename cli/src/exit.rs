@@ -3,6 +3,7 @@
 use crate::scan::ScanError;
 use starling_protocol::{Outcome, OutcomeStatus};
 use starling_runtime::{node::NodeError, registry::RegistryError};
+use starling_service::NoModel;
 use std::process::ExitCode;
 
 /// Why a command did not do what was asked.
@@ -53,6 +54,12 @@ impl From<ScanError> for CliError {
             ScanError::Bus(error) => error.into(),
             ScanError::Silent { .. } => Self::Unavailable(error.to_string()),
         }
+    }
+}
+
+impl From<NoModel> for CliError {
+    fn from(error: NoModel) -> Self {
+        if error.unreachable { Self::Unavailable(error.to_string()) } else { Self::Usage(error.to_string()) }
     }
 }
 

@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 use starling_protocol::{IntentId, Outcome, OutcomeStatus, TaskState};
+use starling_runtime::settings::ModelSettings;
+use starling_service::ollama_nearby;
 use std::fmt::Write as _;
 
 /// The JSON contract of `run --json` and `result --json`.
@@ -19,6 +21,19 @@ pub fn json(id: &IntentId, outcome: &Outcome) -> Value {
 pub const OFFLINE_NOTICE: &str = "OFFLINE MODEL: no API key is set, so no LLM is used. The answer is made by a \
 deterministic program that only rearranges what it was given. Set OPENAI_API_KEY (and OPENAI_BASE_URL for a \
 compatible server) to use a real model.";
+
+/// What stands before everything that the offline model makes: the notice, and what else there is on this machine.
+pub async fn offline_notice(settings: &ModelSettings) -> String {
+    match ollama_nearby(settings).await {
+        Some(ollama) => format!(
+            "{OFFLINE_NOTICE}\nAn Ollama answers at {} and has {}: {} has it used.",
+            ollama.chosen.endpoint,
+            ollama.chosen.model,
+            ollama.flags()
+        ),
+        None => OFFLINE_NOTICE.to_owned(),
+    }
+}
 
 /// The report for people, without the answer.
 #[must_use]

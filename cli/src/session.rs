@@ -10,6 +10,7 @@ use starling_runtime::{
     settings::Sources,
     telemetry::{self, Spans, TelemetryGuard},
 };
+use starling_service::{Chosen, choose_models};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// One run of the command line.
@@ -58,6 +59,24 @@ impl Session {
             flags: given,
             origins,
         })
+    }
+
+    /// Puts in the models that the settings leave open, for commands that ask a model from this process; what was chosen is
+    /// said on stderr, unless nothing is to be said there.
+    ///
+    /// # Errors
+    /// The first endpoint does not answer, or has no model.
+    pub async fn choose_models(&mut self, quiet: bool) -> Result<(), CliError> {
+        let mut settings = Settings::clone(&self.settings);
+        let choices = choose_models(&mut settings.model).await?;
+        for Chosen { endpoint, model, .. } in choices.chosen.iter().filter(|_| !quiet) {
+            eprintln!("model {model}, the newest of {endpoint}");
+        }
+        for error in &choices.left_out {
+            tracing::warn!(%error, "this provider does not stand in for others");
+        }
+        self.settings = Arc::new(settings);
+        Ok(())
     }
 
     /// Whether a broker was named on the command line.

@@ -11,7 +11,7 @@ pub(super) async fn dev(session: &Session, args: DevArgs) -> Result<ExitCode, Cl
     }
     let swarm = Swarm::on(session, bus).await?;
     if swarm.is_offline() {
-        eprintln!("{}\n", report::OFFLINE_NOTICE);
+        eprintln!("{}\n", report::offline_notice(&session.settings.model).await);
     }
     eprintln!(
         "planner, worker and critic run against {}; from another terminal: starling run --brokers {} \"...\"",

@@ -18,7 +18,10 @@ pub(super) async fn doctor(session: &Session, args: DoctorArgs) -> Result<ExitCo
         let text = serde_json::to_string(&report).map_err(|error| CliError::Failed(error.to_string()))?;
         println!("{text}");
     } else {
-        report.checks.iter().for_each(|finding| println!("{}", coloured(finding)));
+        for finding in &report.checks {
+            println!("{}", coloured(finding));
+            finding.details.iter().for_each(|detail| println!("{}", detail.line()));
+        }
         println!("{}", report.summary());
     }
     Ok(report.exit())

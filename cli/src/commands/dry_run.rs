@@ -77,7 +77,7 @@ pub(super) async fn dry_run(session: &Session, args: RunArgs) -> Result<ExitCode
     } else {
         print!("{}", forecast.text());
         if forecast.offline {
-            eprintln!("{}", report::OFFLINE_NOTICE);
+            eprintln!("{}", report::offline_notice(&settings.model).await);
         }
     }
     session.flush_telemetry().await;

@@ -37,7 +37,15 @@ pub async fn run(cli: Cli) -> Result<ExitCode, CliError> {
         Command::Top(args) if top::draws(*args) => Log::Silent,
         _ => Log::AsSet,
     };
-    let session = Session::open(&cli.settings, log)?;
+    let mut session = Session::open(&cli.settings, log)?;
+    match &cli.command {
+        // A running swarm has models of its own.
+        Command::Run(args) if args.dry_run || !session.brokers_given() => {
+            session.choose_models(args.json).await?;
+        }
+        Command::Dev(_) => session.choose_models(false).await?,
+        _ => {}
+    }
     match cli.command {
         Command::Run(args) if args.dry_run => dry_run::dry_run(&session, args).await,
         Command::Run(args) => run::run(&session, args).await,

@@ -21,7 +21,7 @@ pub(super) async fn run(session: &Session, args: RunArgs) -> Result<ExitCode, Cl
     let swarm = if session.brokers_given() { None } else { Some(Swarm::embedded(session).await?) };
     let offline = swarm.as_ref().is_some_and(Swarm::is_offline);
     if offline && !args.json {
-        eprintln!("{}\n", report::OFFLINE_NOTICE);
+        eprintln!("{}\n", report::offline_notice(&session.settings.model).await);
     }
     if let Some(swarm) = &swarm {
         swarm.reach_model().await?;

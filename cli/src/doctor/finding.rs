@@ -39,6 +39,39 @@ pub struct Finding {
     pub found: String,
     /// What to do; empty where nothing is to be done.
     pub advice: String,
+    /// What it is made of, one line each; for checks that look at many things.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub details: Vec<Detail>,
+}
+
+/// A line of a finding that is a table. Its fields are a contract with scripts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Detail {
+    /// What was looked at, in a word or two.
+    pub what: &'static str,
+    /// What came of it, in a word: `works`, `ignored`, `refused`, `unknown`.
+    pub result: &'static str,
+    /// How bad it is.
+    pub status: Status,
+    /// What was seen.
+    pub found: String,
+    /// What that means for the swarm.
+    pub means: &'static str,
+}
+
+impl Detail {
+    /// For people, on one line, below that of its finding.
+    #[must_use]
+    pub fn line(&self) -> String {
+        let Self { what, result, found, means, .. } = self;
+        let text = format!("{means} ({found})");
+        format!("{:8} {what:<13} {result:<8} {}", "", on_one_line(&text))
+    }
+}
+
+/// A text of somebody else's may have lines of its own.
+fn on_one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// One thing that is not as it should be.
@@ -67,12 +100,14 @@ impl Remark {
 impl Finding {
     /// Nothing to complain about.
     pub fn ok(name: &'static str, found: impl Into<String>) -> Self {
-        Self { name, status: Status::Ok, found: found.into(), advice: String::new() }
+        let (found, advice, details) = (found.into(), String::new(), Vec::new());
+        Self { name, status: Status::Ok, found, advice, details }
     }
 
     /// One complaint.
     pub fn of(name: &'static str, remark: Remark) -> Self {
-        Self { name, status: remark.status, found: remark.found, advice: remark.advice }
+        let Remark { status, found, advice } = remark;
+        Self { name, status, found, advice, details: Vec::new() }
     }
 
     /// All complaints, the worst first; `well` if there are none.
@@ -88,7 +123,7 @@ impl Finding {
                 advice.push(&remark.advice);
             }
         }
-        Self { name, status, found: found.join("; "), advice: advice.join("; ") }
+        Self { name, status, found: found.join("; "), advice: advice.join("; "), details: Vec::new() }
     }
 
     /// Something else must work first.
@@ -100,8 +135,7 @@ impl Finding {
     #[must_use]
     pub fn line(&self) -> String {
         let advice = if self.advice.is_empty() { String::new() } else { format!(" -> {}", self.advice) };
-        // A text of somebody else's may have lines of its own.
-        let text = format!("{}{advice}", self.found).split_whitespace().collect::<Vec<_>>().join(" ");
+        let text = on_one_line(&format!("{}{advice}", self.found));
         format!("{:<8} {:<9} {text}", self.status.name(), self.name)
     }
 }
@@ -169,6 +203,16 @@ mod tests {
 
     #[test]
     fn the_json_is_a_contract() {
+        let detail = Detail { what: "w", result: "works", status: Status::Ok, found: "f".into(), means: "m" };
+        let table = Finding { details: vec![detail], ..Finding::ok("c", "") };
+        assert_eq!(table.details[0].line(), "         w             works    m (f)");
+        assert_eq!(
+            serde_json::to_value(&table).ok(),
+            Some(serde_json::json!({
+                "name": "c", "status": "ok", "found": "", "advice": "",
+                "details": [{"what": "w", "result": "works", "status": "ok", "found": "f", "means": "m"}]
+            }))
+        );
         let checks = vec![Finding::ok("a", "fine"), Finding::of("b", Remark::warning("so so", "rest"))];
         let report = Report::new(checks, true);
         assert_eq!(
@@ -187,7 +231,7 @@ mod tests {
     #[test]
     fn exit_codes_tell_a_missing_broker_from_other_faults() {
         let code = |status, reached| {
-            let finding = Finding { name: "x", status, found: String::new(), advice: String::new() };
+            let finding = Finding { status, ..Finding::ok("x", "") };
             format!("{:?}", Report::new(vec![finding], reached).exit())
         };
         let expected = |code: u8| format!("{:?}", ExitCode::from(code));

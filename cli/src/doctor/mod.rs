@@ -9,11 +9,12 @@ mod finding;
 mod fleet;
 mod groups;
 mod model;
+mod preflight;
 mod registry;
 mod rights;
 mod topics;
 
-pub use finding::{Finding, Report, Status};
+pub use finding::{Detail, Finding, Report, Status};
 pub(crate) use fleet::long_enough;
 
 use crate::{
@@ -21,7 +22,7 @@ use crate::{
     session::Session,
 };
 use finding::Remark;
-use futures::future::join_all;
+use futures::{FutureExt as _, future::join_all};
 use starling_agents::AgentCatalogue;
 use starling_bus::{Bus, BusError, ClusterDescription, Inspector, TopicDescription, TopicSpec};
 use starling_protocol::{Topic, TopicNames};
@@ -32,37 +33,55 @@ use tokio::time::{Instant, sleep, timeout};
 /// How long one question may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// How long models may take that are called: some small calls for each, which a small machine makes one after the other.
+const PATIENCE_WITH_MODELS: Duration = Duration::from_secs(180);
+
 /// How long a group may take to settle who reads what before that is a finding.
 const SETTLING: Duration = Duration::from_secs(2);
 
 /// What to look at beside what is always looked at.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// Ask each model for one token.
+    /// Ask each model, and try out what its endpoint does of the protocol.
     pub call_model: bool,
 }
 
 /// Looks at everything.
 pub async fn examine(session: &Session, bus: Result<&dyn Bus, BusError>, options: Options) -> Report {
     let settings = session.settings.as_ref();
+    let patience = if options.call_model { PATIENCE_WITH_MODELS } else { PATIENCE };
+    let one = |finding: Finding| vec![finding];
     let (on_broker, registry, model, traces, health) = futures::join!(
         on_broker(settings, bus),
-        within(registry::NAME, registry::check(settings)),
-        within(model::NAME, model::check(&settings.model, options.call_model)),
-        within(endpoints::TRACES, endpoints::check_traces(settings.telemetry.otlp_endpoint.as_deref())),
-        within(endpoints::HEALTH, endpoints::check_health(settings.http.listen.as_deref())),
+        within(PATIENCE, registry::NAME, registry::check(settings).map(one)),
+        within(patience, model::NAME, model::check(&settings.model, options.call_model)),
+        within(
+            PATIENCE,
+            endpoints::TRACES,
+            endpoints::check_traces(settings.telemetry.otlp_endpoint.as_deref()).map(one)
+        ),
+        within(
+            PATIENCE,
+            endpoints::HEALTH,
+            endpoints::check_health(settings.http.listen.as_deref()).map(one)
+        ),
     );
     let OnBroker { findings, reached } = on_broker;
     let mut checks = vec![check_settings(session)];
     checks.extend(findings);
-    checks.extend([registry, model, traces, health]);
+    checks.extend([registry, model, traces, health].into_iter().flatten());
     Report::new(checks, reached)
 }
 
 /// A check that takes too long is a finding too.
-async fn within(name: &'static str, check: impl Future<Output = Finding>) -> Finding {
-    timeout(PATIENCE, check).await.unwrap_or_else(|_| {
-        Finding::of(name, Remark::fault(format!("no answer within {} s", PATIENCE.as_secs()), ""))
+async fn within(
+    patience: Duration,
+    name: &'static str,
+    check: impl Future<Output = Vec<Finding>>,
+) -> Vec<Finding> {
+    timeout(patience, check).await.unwrap_or_else(|_| {
+        let found = format!("no answer within {} s", patience.as_secs());
+        vec![Finding::of(name, Remark::fault(found, ""))]
     })
 }
 

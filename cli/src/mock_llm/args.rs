@@ -1,8 +1,13 @@
 //! The flags of `starling mock-llm`, and the endpoint that they make.
 
 use crate::exit::CliError;
-use clap::{Args, builder::PossibleValue, builder::PossibleValuesParser};
-use starling_llm::mock::{Latency, MockLimits, MockOptions, Rehearsal, chaos::Kind};
+use clap::{
+    Args,
+    builder::{PossibleValue, PossibleValuesParser, TypedValueParser},
+};
+use starling_llm::mock::{
+    Abilities, Formats, Latency, MockLimits, MockOptions, Rehearsal, Streams, Tools, chaos::Kind,
+};
 use starling_runtime::settings::parse_duration;
 use std::time::Duration;
 
@@ -62,6 +67,15 @@ pub struct MockLlmArgs {
     /// shares, all replies are.
     #[arg(long = "kind", value_name = "KIND", value_parser = kinds())]
     pub kinds: Vec<String>,
+    /// What becomes of a response_format: it is taken, ignored, refused, or only a schema is refused.
+    #[arg(long, value_name = "HOW", default_value = "taken", value_parser = one_of(Formats::NAMED))]
+    pub formats: Formats,
+    /// What becomes of a stream: the reply comes in pieces, in one piece, as if no stream were asked for, or not at all.
+    #[arg(long, value_name = "HOW", default_value = "pieces", value_parser = one_of(Streams::NAMED))]
+    pub streams: Streams,
+    /// What becomes of tools: the first is called, they are ignored, or refused.
+    #[arg(long, value_name = "HOW", default_value = "ignored", value_parser = one_of(Tools::NAMED))]
+    pub tools: Tools,
     /// Print the counts at the end as one JSON object.
     #[arg(long)]
     pub json: bool,
@@ -74,11 +88,12 @@ impl MockLlmArgs {
     /// The flags contradict each other.
     pub fn options(&self) -> Result<MockOptions, CliError> {
         let script = self.rehearsal().script().map_err(|error| CliError::Usage(error.to_string()))?;
+        let abilities = Abilities { formats: self.formats, streams: self.streams, tools: self.tools };
         Ok(MockOptions {
             limits: self.limits(),
             models: Some(self.models.clone()),
             prompt_cache: self.prompt_cache,
-            ..MockOptions::new(script)
+            ..MockOptions::new(abilities.play(script))
         })
     }
 
@@ -113,6 +128,17 @@ impl MockLlmArgs {
             tokens_per_minute: self.tokens_per_minute,
         })
     }
+}
+
+/// A value by its name.
+fn one_of<T: Copy + Default + Send + Sync + 'static>(
+    named: &'static [(&'static str, T)],
+) -> impl TypedValueParser<Value = T> {
+    let names = PossibleValuesParser::new(named.iter().map(|(name, _)| *name));
+    names.map(move |given| {
+        // Other names have been refused.
+        named.iter().find(|(name, _)| *name == given).map(|(_, value)| *value).unwrap_or_default()
+    })
 }
 
 fn kinds() -> PossibleValuesParser {
@@ -187,8 +213,13 @@ mod tests {
         ] {
             assert!(matches!(args(flags).unwrap().options(), Err(CliError::Usage(_))), "{flags:?}");
         }
-        for flags in [&["--rate", "0"][..], &["--burst", "3"], &["--kind", "nothing"], &["--latency", "soon"]]
-        {
+        for flags in [
+            &["--rate", "0"][..],
+            &["--burst", "3"],
+            &["--kind", "nothing"],
+            &["--latency", "soon"],
+            &["--streams", "often"],
+        ] {
             assert!(args(flags).is_err(), "{flags:?}");
         }
     }
@@ -210,6 +241,17 @@ mod tests {
         ] {
             assert_eq!(shares(flags), expected, "{flags:?}");
         }
+    }
+
+    #[test]
+    fn parts_of_the_protocol_are_taken_ignored_or_refused_by_name() {
+        let parts = |flags: &[&str]| {
+            let MockLlmArgs { formats, streams, tools, .. } = args(flags).unwrap();
+            (formats, streams, tools)
+        };
+        assert_eq!(parts(&[]), (Formats::Taken, Streams::Pieces, Tools::Ignored));
+        let flags = ["--formats", "no-schema", "--streams", "one-piece", "--tools", "called"];
+        assert_eq!(parts(&flags), (Formats::NoSchema, Streams::OnePiece, Tools::Called));
     }
 
     #[test]

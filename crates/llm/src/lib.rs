@@ -13,6 +13,7 @@ pub mod mock;
 mod offline;
 mod openai;
 mod port;
+mod preflight;
 mod prompt;
 
 pub use cache::{
@@ -27,6 +28,8 @@ pub use port::{
     ChatReply, ChatRequest, FailedAttempts, Format, JsonCheck, Message, Model, ModelError, ModelErrorKind,
     ModelInfo, Purpose, Purposes, Reuse, Speaker, StreamEvent, TextStream,
 };
+
+pub use preflight::{Feature, Preflight, PreflightOptions, Trial, Verdict};
 
 /// Tokens of so many characters, by rule of thumb: four a token, rounded up.
 #[must_use]

@@ -1,5 +1,6 @@
 //! The port.
 
+use crate::{Preflight, PreflightOptions};
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 use starling_protocol::{Allowance, CallReport, Failure};
@@ -44,7 +45,7 @@ pub trait Model: Send + Sync + 'static {
         self.wrapped().map_or_else(Vec::new, |model| model.failed_attempts())
     }
 
-    /// The models that the endpoint says it has; `None` if it does not say. One look, no retries.
+    /// The models that the endpoint says it has, newest first where it says so; `None` if it does not say. One look, no retries.
     ///
     /// # Errors
     /// See [`ModelError`].
@@ -52,6 +53,15 @@ pub trait Model: Send + Sync + 'static {
         match self.wrapped() {
             Some(model) => model.models().await,
             None => Ok(None),
+        }
+    }
+
+    /// Tries out what the endpoint does of the protocol, with a few small calls. To be asked when it has answered a plain
+    /// question: what it refuses then is what the calls have beside it. `None` where no protocol is spoken.
+    async fn preflight(&self, options: PreflightOptions) -> Option<Preflight> {
+        match self.wrapped() {
+            Some(model) => model.preflight(options).await,
+            None => None,
         }
     }
 

@@ -4,7 +4,7 @@
 use secrecy::ExposeSecret as _;
 use starling_engine::{coordinator::CoordinatorSettings, rate::ConcurrencyLimits};
 use starling_runtime::settings::{
-    JsonAsked, ModelPrice, ProviderSettings, Settings, SettingsError, Sources, parse_override,
+    JsonAsked, ModelPrice, Nearby, ProviderSettings, Settings, SettingsError, Sources, parse_override,
 };
 use std::{io::Write as _, path::PathBuf, time::Duration};
 
@@ -139,6 +139,7 @@ fn presets_stand_below_what_is_set_and_take_no_key_of_others() {
     let overrides = env(&[
         ("model.fallback", "near,far,nobody"),
         ("providers.near.name", ""),
+        ("providers.near.newest", "false"),
         ("providers.far.roles", "cook"),
         ("providers.unused.preset", "acme"),
     ]);
@@ -155,6 +156,29 @@ fn presets_stand_below_what_is_set_and_take_no_key_of_others() {
         assert!(text.contains(part), "{part} is missing: {text}");
     }
     assert!(text.contains("6 fault"), "{text}");
+}
+
+#[test]
+fn an_ollama_may_have_any_model_and_is_used_only_where_that_is_set() {
+    let load = |overrides: &[(&str, &str)]| {
+        Settings::load(&Sources { overrides: env(overrides), ..Sources::default() }).map(|all| all.model)
+    };
+    let model = load(&[("model.preset", "ollama")]).unwrap();
+    assert!(model.provider.is_open() && !model.is_offline());
+    assert_eq!(model.provider.models().count(), 0, "nobody knows yet which it is");
+    assert!(!load(&[("model.preset", "ollama"), ("model.name", "m")]).unwrap().provider.is_open());
+    assert!(load(&[("model.preset", "vllm")]).is_err(), "there a model must be named");
+
+    assert_eq!(load(&[]).unwrap().ollama.nearby, Nearby::Tell);
+    for (word, nearby) in [("off", Nearby::Off), ("tell", Nearby::Tell), ("use", Nearby::Use)] {
+        let model = load(&[("model.ollama.nearby", word)]).unwrap();
+        assert_eq!(
+            (model.ollama.nearby, model.is_offline()),
+            (nearby, true),
+            "settings alone switch nothing"
+        );
+    }
+    assert!(load(&[("model.ollama.nearby", "always"), ("model.ollama.base_url", "localhost")]).is_err());
 }
 
 #[test]

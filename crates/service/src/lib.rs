@@ -1,6 +1,7 @@
 //! What every service is built with: its models, its reading of references, its deadlines.
 
 mod cache_figures;
+mod choice;
 mod deadline;
 mod material;
 mod model;
@@ -12,6 +13,7 @@ mod traced_model;
 mod window;
 
 pub use cache_figures::CacheCollector;
+pub use choice::{Choices, Chosen, FoundOllama, NoModel, choose_models, ollama_nearby};
 pub use deadline::instant_of;
 pub use material::{RECORD_GONE, Unread, intent_texts, output_of};
 pub use model::{AskedModel, cached, model_from, traced};

@@ -57,7 +57,7 @@ fn purposes(provider: &ProviderSettings) -> Purposes {
     if named == Purposes::NONE { Purposes::ALL } else { named }
 }
 
-fn options(provider: &ProviderSettings, settings: &ModelSettings) -> OpenAiOptions {
+pub(crate) fn options(provider: &ProviderSettings, settings: &ModelSettings) -> OpenAiOptions {
     let base_url = provider.base_url.as_deref().unwrap_or(OPENAI);
     OpenAiOptions {
         api_key: provider.api_key.clone(),

@@ -1,8 +1,9 @@
 //! The `main` of a service.
 
 use crate::{
+    Chosen,
     cache_figures::CacheCollector,
-    cached,
+    cached, choose_models,
     model::AskedModel,
     model_from,
     rate::{RateCollector, share_with_fleet},
@@ -11,7 +12,7 @@ use crate::{
 use starling_agents::AgentCatalogue;
 use starling_llm::Model;
 use starling_runtime::{
-    Node,
+    Node, Settings,
     process::{UsageError, run_main},
 };
 use std::{error::Error, future::Future, process::ExitCode, sync::Arc};
@@ -64,6 +65,18 @@ fn with_cache(asked: AskedModel, node: &Node) -> Result<AskedModel, String> {
     Ok(AskedModel { model, ..asked })
 }
 
+/// The settings with the models that they leave open.
+async fn with_models(mut settings: Settings) -> Result<Settings, UsageError> {
+    let choices = choose_models(&mut settings.model).await.map_err(|error| UsageError(error.to_string()))?;
+    for Chosen { section, endpoint, model } in choices.chosen {
+        tracing::info!(section, endpoint, model, "the newest model of the endpoint was chosen");
+    }
+    for error in choices.left_out {
+        tracing::warn!(%error, "this provider does not stand in for others");
+    }
+    Ok(settings)
+}
+
 /// Runs a service as a process of its own: flags, settings, connection, `serve` until it ends.
 pub fn run_service<F, Served, E>(service: &'static str, serve: F) -> ExitCode
 where
@@ -71,7 +84,8 @@ where
     Served: Future<Output = Result<(), E>>,
     E: Error + Send + Sync + 'static,
 {
-    run_main(service, |node| async move {
+    run_main(service, |mut node| async move {
+        node.settings = Arc::new(with_models(Settings::clone(&node.settings)).await?);
         let parts = Parts::of(&node)?;
         let info = parts.model.info();
         if info.offline {

@@ -4,6 +4,7 @@
 //! `GET /_mock/stats`, `POST /_mock/release` and `POST /_mock/release-for-good` take the place of the
 //! handle).
 
+mod abilities;
 pub mod chaos;
 mod draw;
 mod latency;
@@ -12,16 +13,19 @@ mod load;
 mod prompt_cache;
 mod rehearsal;
 mod saturation;
+mod schema;
 pub mod scripts;
 mod service;
 mod stats;
 mod wire;
 
+pub use abilities::{Abilities, Formats, Streams, Tools};
 pub use latency::{Latency, NoLatency};
 pub use limits::MockLimits;
 pub use load::{load, plain_load, question};
 pub use rehearsal::{NoRehearsal, Rehearsal};
 pub use saturation::MockSaturation;
+pub use schema::reply_by_schema;
 pub use stats::{ByPurpose, MockStats};
 
 use crate::Purpose;

@@ -3,6 +3,7 @@
 use super::chaos::Kind;
 use super::draw::Draw;
 use super::latency::{Latency, NoLatency};
+use super::schema::reply_by_schema;
 use super::wire::{self, Frame};
 use super::{MockAction, MockCall, Script};
 use crate::offline;
@@ -129,11 +130,14 @@ fn marked(mark: &'static str, then: MockAction) -> MockAction {
 
 /// What a good endpoint says to this.
 pub(super) fn answer(call: &MockCall) -> String {
+    if let Some(text) = reply_by_schema(call) {
+        return text;
+    }
     let text = offline::answer_to(call.purpose, &call.prompt);
     if text.trim().is_empty() {
         return "Nothing was asked.".to_owned();
     }
-    // Somebody else's schema is not known here; the form at least is kept.
+    // There is no schema to keep to; the form at least is kept.
     let prose = serde_json::from_str::<serde::de::IgnoredAny>(&text).is_err();
     if call.wants_json() && prose { json!({"answer": text}).to_string() } else { text }
 }

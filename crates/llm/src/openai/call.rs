@@ -12,7 +12,8 @@ use super::retry::wait_before_next;
 use crate::allowance::{self, Shortfall};
 use crate::{Answer, Ask, ChatReply, ChatRequest, Format, Hints, Leave, ModelError, ModelErrorKind, NotSent};
 use reqwest::Response;
-use reqwest::header::{CONTENT_TYPE, HeaderValue};
+use reqwest::header::HeaderValue;
+use serde_json::Value;
 use starling_protocol::{CallReport, Usage};
 use std::future::Future;
 use std::sync::Arc;
@@ -225,16 +226,16 @@ impl Call {
     ) -> impl Future<Output = Result<Response, Fault>> + Send + use<'a> {
         let options = &self.endpoint.options;
         let body = self.dialect.body(&self.request, &self.ledger.asked, self.streams, options);
-        let target = &self.endpoint.target;
-        let mut request = self
-            .endpoint
-            .client
-            .post(target.url.clone())
-            .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
-            .body(body.to_string());
-        if let (Some((user, password)), None) = (&target.login, &options.api_key) {
-            request = request.basic_auth(user, password.as_deref());
-        }
+        let format = body.pointer("/response_format/type").and_then(Value::as_str);
+        tracing::debug!(
+            endpoint = self.endpoint.target.endpoint,
+            model = self.ledger.asked,
+            purpose = self.request.purpose.name(),
+            response_format = format.unwrap_or("none"),
+            streams = self.streams,
+            "asking a model"
+        );
+        let mut request = self.endpoint.post(&body);
         let trace = self.request.traceparent.as_deref();
         if let Some(trace) = trace.and_then(|trace| HeaderValue::from_str(trace).ok()) {
             request = request.header("traceparent", trace);
@@ -378,7 +379,7 @@ impl Call {
             offline: false,
             calls: ledger.calls,
             usage: ledger.usage,
-            cost_usd: price.map_or(0.0, |price| cost(ledger.usage, price)),
+            cost_usd: price.map_or(0.0, |price| price.of(ledger.usage)),
             latency_ms: i64::try_from(ledger.started.elapsed().as_millis()).unwrap_or(i64::MAX),
             unpriced_calls: if price.is_some() { 0 } else { ledger.calls },
             cached_calls: 0,
@@ -435,11 +436,4 @@ impl Admitted {
 
 fn earlier(a: Instant, b: Option<Instant>) -> Instant {
     b.map_or(a, |b| a.min(b))
-}
-
-#[allow(clippy::cast_precision_loss)] // far below 2^52 tokens
-fn cost(usage: Usage, price: Price) -> f64 {
-    let read = usage.prompt_tokens.saturating_sub(usage.cached_tokens) as f64 * price.input;
-    let cached = usage.cached_tokens as f64 * price.cached_input;
-    (read + cached + usage.completion_tokens as f64 * price.output) / 1_000_000.0
 }

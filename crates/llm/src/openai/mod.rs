@@ -13,6 +13,7 @@ mod fault;
 mod hints;
 mod models;
 mod options;
+mod preflight;
 mod reply;
 mod retry;
 mod sse;
@@ -22,16 +23,18 @@ pub use dialect::JsonForm;
 pub use options::{Backoff, ModelNames, OpenAiOptions, OptionsError, Price};
 
 use crate::{
-    ChatReply, ChatRequest, FailedAttempts, Limiter, Model, ModelError, ModelInfo, Purpose, TextStream,
+    ChatReply, ChatRequest, FailedAttempts, Limiter, Model, ModelError, ModelInfo, Preflight,
+    PreflightOptions, Purpose, TextStream,
 };
 use async_trait::async_trait;
 use call::Call;
 use dialect::Dialects;
 use failures::Failures;
 use options::Target;
-use reqwest::Client;
-use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Client, RequestBuilder};
 use secrecy::ExposeSecret;
+use serde_json::Value;
 use starling_protocol::CallReport;
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,6 +57,23 @@ struct Endpoint {
     failures: Failures,
     in_flight: Arc<Semaphore>,
     limiter: Option<Arc<dyn Limiter>>,
+}
+
+impl Endpoint {
+    /// A question, ready to be sent.
+    fn post(&self, body: &Value) -> RequestBuilder {
+        let request = self.client.post(self.target.url.clone());
+        let json = HeaderValue::from_static("application/json");
+        self.signed(request).header(CONTENT_TYPE, json).body(body.to_string())
+    }
+
+    /// With the login that the base URL holds, where there is no key in its place.
+    fn signed(&self, request: RequestBuilder) -> RequestBuilder {
+        match (&self.target.login, &self.options.api_key) {
+            (Some((user, password)), None) => request.basic_auth(user, password.as_deref()),
+            _ => request,
+        }
+    }
 }
 
 impl OpenAiModel {
@@ -179,6 +199,10 @@ impl Model for OpenAiModel {
 
     async fn models(&self) -> Result<Option<Vec<String>>, ModelError> {
         models::list(&self.inner).await
+    }
+
+    async fn preflight(&self, options: PreflightOptions) -> Option<Preflight> {
+        Some(preflight::run(&self.inner, options).await)
     }
 
     async fn chat(&self, request: ChatRequest) -> Result<ChatReply, ModelError> {

@@ -8,6 +8,7 @@ use super::{
 use crate::{ModelError, ModelErrorKind};
 use serde_json::Value;
 use starling_protocol::CallReport;
+use std::cmp::Reverse;
 
 /// Longest list that is read.
 const MAX_LIST_BYTES: usize = 4 << 20;
@@ -23,15 +24,11 @@ pub(super) async fn list(endpoint: &Endpoint) -> Result<Option<Vec<String>>, Mod
 }
 
 async fn ask(endpoint: &Endpoint) -> Result<Option<Vec<String>>, Fault> {
-    let target = &endpoint.target;
-    let mut url = target.url.clone();
+    let mut url = endpoint.target.url.clone();
     let path = url.path().trim_end_matches("/chat/completions").to_owned();
     url.set_path(&format!("{path}/models"));
-    let mut request = endpoint.client.get(url).timeout(endpoint.options.connect_timeout);
-    if let (Some((user, password)), None) = (&target.login, &endpoint.options.api_key) {
-        request = request.basic_auth(user, password.as_deref());
-    }
-    let response = request.send().await.map_err(network_fault)?;
+    let request = endpoint.client.get(url).timeout(endpoint.options.connect_timeout);
+    let response = endpoint.signed(request).send().await.map_err(network_fault)?;
     let status = response.status();
     if status.is_success() {
         let body = read_body(response, MAX_LIST_BYTES).await.map_err(|spoiled| spoiled.fault)?;
@@ -51,12 +48,23 @@ async fn ask(endpoint: &Endpoint) -> Result<Option<Vec<String>>, Fault> {
     })
 }
 
-/// The ids in a list; `None` if it is none, as of a server that answers everything with a page.
+/// The ids in a list, newest first where it says when they were made; `None` if it is no list, as of a server that answers
+/// everything with a page.
 fn names(body: &[u8]) -> Option<Vec<String>> {
     let list: Value = serde_json::from_slice(body).ok()?;
-    let models = list.get("data").or(Some(&list))?.as_array()?;
+    let models = match list.get("data") {
+        // What Ollama says while it has none.
+        Some(Value::Null) => return Some(Vec::new()),
+        Some(data) => data.as_array()?,
+        None => list.as_array()?,
+    };
     let id = |model: &Value| Some(model.get("id").or_else(|| model.get("name"))?.as_str()?.to_owned());
-    Some(models.iter().filter_map(id).collect())
+    let created = |model: &Value| model.get("created").and_then(Value::as_i64).unwrap_or_default();
+    let mut dated: Vec<(i64, String)> =
+        models.iter().filter_map(|model| Some((created(model), id(model)?))).collect();
+    // Those of the same time stay as the endpoint has them.
+    dated.sort_by_key(|(created, _)| Reverse(*created));
+    Some(dated.into_iter().map(|(_, name)| name).collect())
 }
 
 #[cfg(test)]
@@ -70,6 +78,11 @@ mod tests {
             (r#"[{"id":"a"}]"#, Some(vec!["a"])),
             (r#"{"data":[{"name":"a"},{"other":1}]}"#, Some(vec!["a"])),
             (r#"{"data":[]}"#, Some(vec![])),
+            (r#"{"object":"list","data":null}"#, Some(vec![])),
+            (
+                r#"{"data":[{"id":"a","created":5},{"id":"b","created":7},{"id":"c"},{"id":"d","created":7}]}"#,
+                Some(vec!["b", "d", "a", "c"]),
+            ),
             (r#"{"models":1}"#, None),
             ("<html>", None),
         ] {

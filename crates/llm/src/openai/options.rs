@@ -4,6 +4,7 @@ use super::dialect::JsonForm;
 use crate::{Purpose, Purposes};
 use reqwest::Url;
 use secrecy::{ExposeSecret, SecretString};
+use starling_protocol::Usage;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
@@ -96,6 +97,16 @@ pub struct Price {
     pub cached_input: f64,
     /// For tokens received.
     pub output: f64,
+}
+
+impl Price {
+    /// US dollars for this many tokens.
+    #[allow(clippy::cast_precision_loss)] // far below 2^52 tokens
+    pub(super) fn of(self, usage: Usage) -> f64 {
+        let read = usage.prompt_tokens.saturating_sub(usage.cached_tokens) as f64 * self.input;
+        let cached = usage.cached_tokens as f64 * self.cached_input;
+        (read + cached + usage.completion_tokens as f64 * self.output) / 1_000_000.0
+    }
 }
 
 /// Exponential backoff with full jitter: attempt n waits a random time up to `base * 2^(n-1)`,

@@ -193,7 +193,7 @@ fn no_json(reason: &NoJson, cut: bool, said: &str) -> Fault {
     }
 }
 
-fn read_usage(usage: &Value) -> Option<Usage> {
+pub(super) fn read_usage(usage: &Value) -> Option<Usage> {
     let count = |key| usage.get(key).and_then(Value::as_i64).map(|n: i64| n.max(0));
     let prompt = count("prompt_tokens");
     let completion = count("completion_tokens");

@@ -20,7 +20,9 @@ mod units;
 
 pub use audit::AuditSettings;
 pub use dead_letters::{DeadLetterSettings, DlqSettings, Shares};
-pub use model::{BulkheadSettings, CacheSettings, ModelPrice, ModelSettings, Offline, RateSettings};
+pub use model::{
+    BulkheadSettings, CacheSettings, ModelPrice, ModelSettings, Nearby, Offline, OllamaSettings, RateSettings,
+};
 pub use provider::{JsonAsked, ProviderSettings};
 pub use registry::{RegistryMode, RegistrySettings};
 pub use sections::{

@@ -22,6 +22,8 @@ pub struct ModelSettings {
     pub fallbacks: Vec<ProviderSettings>,
     /// Whether to use the offline model.
     pub offline: Offline,
+    /// What to do about an Ollama on this machine.
+    pub ollama: OllamaSettings,
     /// Longest time of one call.
     pub timeout: Duration,
     /// Longest wait for a connection.
@@ -148,6 +150,27 @@ pub enum Offline {
     No,
 }
 
+/// `[model.ollama]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OllamaSettings {
+    /// What to do about it where nothing else is set.
+    pub nearby: Nearby,
+    /// Where it is looked for.
+    pub base_url: String,
+}
+
+/// What to do about an Ollama that answers, where neither a key nor an address is set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Nearby {
+    /// Nobody looks for it.
+    Off,
+    /// Say that it is there, and how it is used.
+    #[default]
+    Tell,
+    /// Use it in place of the offline model.
+    Use,
+}
+
 impl ModelSettings {
     /// Whom a question may go to, in the order in which they are asked.
     pub fn providers(&self) -> impl DoubleEndedIterator<Item = &ProviderSettings> {
@@ -170,6 +193,13 @@ pub(super) fn read(r: &mut Reader) -> ModelSettings {
         r.choice("model.offline", &[("auto", Offline::Auto), ("true", Offline::Yes), ("false", Offline::No)]);
     let provider = provider::read(r, "model", offline != Offline::Yes);
     ModelSettings {
+        ollama: OllamaSettings {
+            nearby: r.choice(
+                "model.ollama.nearby",
+                &[("off", Nearby::Off), ("tell", Nearby::Tell), ("use", Nearby::Use)],
+            ),
+            base_url: r.http("model.ollama.base_url").unwrap_or_default(),
+        },
         provider,
         fallbacks: fallbacks(r, offline != Offline::Yes),
         offline,

@@ -13,8 +13,10 @@ pub struct ProviderSettings {
     pub base_url: Option<String>,
     /// The key.
     pub api_key: Option<SecretString>,
-    /// The model.
+    /// The model. Empty: to be chosen, which [`Self::newest`] allows.
     pub name: String,
+    /// Whether the newest model that the endpoint lists is taken, where none is named.
+    pub newest: bool,
     /// The one for plans, if another.
     pub plan: Option<String>,
     /// The one for tasks, if another.
@@ -36,10 +38,17 @@ pub struct ProviderSettings {
 }
 
 impl ProviderSettings {
-    /// The models for plans, tasks, verdicts and answers.
+    /// The models for plans, tasks, verdicts and answers, as far as they are named.
     pub fn models(&self) -> impl Iterator<Item = &str> {
         let own = [&self.plan, &self.work, &self.judge, &self.synthesize];
-        own.into_iter().map(|own| own.as_deref().unwrap_or(&self.name))
+        let named = own.into_iter().map(|own| own.as_deref().unwrap_or(&self.name));
+        named.filter(|name| !name.is_empty())
+    }
+
+    /// Whether somebody has to ask the endpoint which model it is to be.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.newest && self.name.trim().is_empty()
     }
 }
 
@@ -68,6 +77,7 @@ pub(super) fn read(r: &mut Reader, path: &str, asked: bool) -> ProviderSettings 
         base_url: r.http(&at("base_url")),
         api_key: r.secret_or_file(&at("api_key")).map(SecretString::from),
         name: r.text(&at("name")),
+        newest: r.choice(&at("newest"), &[("true", true), ("false", false)]),
         plan: r.optional(&at("plan")),
         work: r.optional(&at("work")),
         judge: r.optional(&at("judge")),
@@ -85,7 +95,7 @@ pub(super) fn read(r: &mut Reader, path: &str, asked: bool) -> ProviderSettings 
             .map(|(name, value)| (name, SecretString::from(value)))
             .collect(),
     };
-    if asked && provider.name.trim().is_empty() && !r.is_faulty(&at("name")) {
+    if asked && provider.name.trim().is_empty() && !provider.newest && !r.is_faulty(&at("name")) {
         r.complain(&at("name"), "the name of a model", "nothing", "the settings");
     }
     if asked && provider.api_key.is_none() && !key_variable.is_empty() {

@@ -4,6 +4,7 @@ use crate::SOON;
 use anyhow::Result;
 use serde_json::Value;
 use starling_e2e::{Plan, Proc, Proof, Scripted, SecureBroker, Swarm, SwarmOptions, brokers};
+use starling_llm::mock::{Abilities, MockAction, MockOptions, reply_by_schema};
 use starling_protocol::{OutcomeStatus, Topic};
 
 const CHECKS: [&str; 12] = [
@@ -13,7 +14,9 @@ const CHECKS: [&str; 12] = [
 
 /// Every field of the contract, in its order; gives status, found and advice of a check.
 fn checked(report: &Value) -> impl Fn(&str) -> (String, String, String) + use<> {
-    let checks = report["checks"].as_array().expect("a list of checks").clone();
+    let mut checks = report["checks"].as_array().expect("a list of checks").clone();
+    // There is one for each model that was called.
+    checks.retain(|check| check["name"] != "preflight");
     let text = |check: &Value, field: &str| check[field].as_str().expect(field).to_owned();
     let names: Vec<String> = checks.iter().map(|check| text(check, "name")).collect();
     assert_eq!(names, CHECKS, "{report}");
@@ -31,8 +34,15 @@ fn checked(report: &Value) -> impl Fn(&str) -> (String, String, String) + use<> 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn doctor_finds_nothing_wrong_with_a_swarm_that_works() -> Result<()> {
-    let model = Scripted::new(Plan::independent(2));
-    let mut swarm = Swarm::start(SwarmOptions::new(model.options(), 2)).await?;
+    // It refuses a model that nobody has, keeps to schemas and streams, as what is tried out should.
+    let model = Scripted::new(Plan::independent(2)).but(|call| {
+        let made_up = call.body["model"].as_str().is_some_and(|name| name.contains("no-such-model"));
+        let refused = made_up.then(|| MockAction::error(404, "the model does not exist"));
+        refused.or_else(|| reply_by_schema(call).map(MockAction::reply))
+    });
+    let options = model.options();
+    let options = MockOptions { script: Abilities::default().play(options.script.clone()), ..options };
+    let mut swarm = Swarm::start(SwarmOptions::new(options, 2)).await?;
     let id = swarm.submit("healthy", "Do it").await?;
     assert_eq!(swarm.outcome(&id, SOON).await?.status, OutcomeStatus::Succeeded);
 
@@ -40,6 +50,10 @@ async fn doctor_finds_nothing_wrong_with_a_swarm_that_works() -> Result<()> {
     println!("{}", doctor.stdout());
     assert_eq!(code, Some(0), "{}", doctor.last_lines());
     let report: Value = serde_json::from_str(&doctor.stdout())?;
+    let preflight = report["checks"].as_array().expect("a list").iter().find(|c| c["name"] == "preflight");
+    let preflight = preflight.expect("models that are called are tried out");
+    assert_eq!((&preflight["status"], &preflight["advice"]), (&"ok".into(), &"".into()), "{preflight}");
+    assert_eq!(preflight["details"].as_array().map(Vec::len), Some(5), "{preflight}");
     let check = checked(&report);
     for name in CHECKS {
         let (status, found, advice) = check(name);

@@ -1,0 +1,172 @@
+//! Which parts of the protocol a mock endpoint takes, which it passes over, and which it refuses.
+
+use super::rehearsal::pieces;
+use super::wire::{self, Frame};
+use super::{MockAction, MockCall, Script};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Pieces of a streamed reply.
+const PIECES: usize = 8;
+
+/// What an endpoint does with each part of the protocol. Default: as a good endpoint without tools.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Abilities {
+    /// `response_format`.
+    pub formats: Formats,
+    /// `stream`.
+    pub streams: Streams,
+    /// `tools`.
+    pub tools: Tools,
+}
+
+/// What becomes of a `response_format`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Formats {
+    /// The script sees it.
+    #[default]
+    Taken,
+    /// As if it were not there: a schema in the prompt is kept to, one beside it is not.
+    Ignored,
+    /// A schema is refused; any JSON may be asked for.
+    NoSchema,
+    /// All of them are refused.
+    Refused,
+}
+
+/// What becomes of a `stream`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Streams {
+    /// A reply comes in some pieces.
+    #[default]
+    Pieces,
+    /// A reply comes in one piece.
+    OnePiece,
+    /// A reply comes as if no stream were asked for.
+    Ignored,
+    /// It is refused.
+    Refused,
+}
+
+/// What becomes of `tools`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tools {
+    /// The first of them is called, without arguments.
+    Called,
+    /// As if they were not there.
+    #[default]
+    Ignored,
+    /// They are refused.
+    Refused,
+}
+
+impl Formats {
+    /// All of them, by name.
+    pub const NAMED: &[(&str, Self)] = &[
+        ("taken", Self::Taken),
+        ("ignored", Self::Ignored),
+        ("no-schema", Self::NoSchema),
+        ("refused", Self::Refused),
+    ];
+}
+
+impl Streams {
+    /// All of them, by name.
+    pub const NAMED: &[(&str, Self)] = &[
+        ("pieces", Self::Pieces),
+        ("one-piece", Self::OnePiece),
+        ("ignored", Self::Ignored),
+        ("refused", Self::Refused),
+    ];
+}
+
+impl Tools {
+    /// All of them, by name.
+    pub const NAMED: &[(&str, Self)] =
+        &[("called", Self::Called), ("ignored", Self::Ignored), ("refused", Self::Refused)];
+}
+
+impl Abilities {
+    /// The same script, for an endpoint with these abilities. A streamed reply takes the time that the script says, or none.
+    #[must_use]
+    pub fn play(self, script: Script) -> Script {
+        Arc::new(move |call| self.act(call, &script))
+    }
+
+    fn act(self, call: &MockCall, script: &Script) -> MockAction {
+        if let Some(part) = self.refused(call) {
+            return MockAction::error(400, &format!("{part} is not supported by this model"));
+        }
+        if let (Tools::Called, Some(name)) = (self.tools, offered(call)) {
+            return calls(call, name);
+        }
+        let mut seen = call.clone();
+        if let (Formats::Ignored, Value::Object(body)) = (self.formats, &mut seen.body) {
+            body.remove("response_format");
+        }
+        match script(&seen) {
+            MockAction::Reply { text, delay, usage: None } if call.streams => {
+                self.streamed(call, text, delay.unwrap_or_default())
+            }
+            other => other,
+        }
+    }
+
+    /// The part of a call that is refused.
+    fn refused(self, call: &MockCall) -> Option<&'static str> {
+        let format = call.body.pointer("/response_format/type").and_then(Value::as_str);
+        match (self.formats, format) {
+            (Formats::NoSchema | Formats::Refused, Some("json_schema")) => {
+                return Some("response_format json_schema");
+            }
+            (Formats::Refused, Some("json_object")) => return Some("response_format json_object"),
+            _ => {}
+        }
+        if self.streams == Streams::Refused && call.streams {
+            return Some("stream");
+        }
+        (self.tools == Tools::Refused && call.body.get("tools").is_some()).then_some("tools")
+    }
+
+    fn streamed(self, call: &MockCall, text: String, delay: Duration) -> MockAction {
+        match self.streams {
+            Streams::Pieces if !text.is_empty() => {
+                let mut delay = delay;
+                let chunks = pieces(&text, PIECES).into_iter();
+                MockAction::Stream {
+                    chunks: chunks.map(|piece| (std::mem::take(&mut delay), piece)).collect(),
+                }
+            }
+            Streams::Ignored => MockAction::Bytes {
+                content_type: "application/json",
+                chunks: vec![(delay, Frame::of(call).says(&text, None).to_string().into())],
+                complete: true,
+            },
+            _ => MockAction::reply_after(delay, text),
+        }
+    }
+}
+
+/// The name of the first function that a call offers.
+fn offered(call: &MockCall) -> Option<&str> {
+    call.body.pointer("/tools/0/function/name")?.as_str()
+}
+
+/// A reply that calls this function.
+fn calls(call: &MockCall, name: &str) -> MockAction {
+    let frame = Frame::of(call);
+    let calls = json!([{
+        "index": 0, "id": "call-1", "type": "function", "function": {"name": name, "arguments": "{}"},
+    }]);
+    let message = json!({"role": "assistant", "content": Value::Null, "tool_calls": calls});
+    let (content_type, body) = if call.streams {
+        let parts = [frame.chunk(message, Value::Null), frame.chunk(json!({}), json!("tool_calls"))];
+        let events: String = parts.iter().map(wire::event).chain([wire::DONE.to_owned()]).collect();
+        ("text/event-stream", events)
+    } else {
+        let whole = frame.completion(message, json!("tool_calls"), frame.usage(None, name.len()));
+        ("application/json", whole.to_string())
+    };
+    MockAction::Bytes { content_type, chunks: vec![(Duration::ZERO, body.into())], complete: true }
+}
