@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 async fn member_of(cluster: &MockCluster<'static, impl rdkafka::ClientContext>) -> Arc<dyn GroupConsumer> {
     cluster.create_topic("t", 1, 1).unwrap();
-    let bus = KafkaBus::new(KafkaOptions::new(&cluster.bootstrap_servers())).unwrap();
+    let bus = KafkaBus::new(KafkaOptions::new(cluster.bootstrap_servers())).unwrap();
     let config = GroupConfig {
         group: "g".into(),
         topics: vec!["t".into()],
