@@ -82,7 +82,8 @@ impl Window {
             Err(error) if error.kind == ModelErrorKind::ContextTooLong => error,
             reply => return Asked { question, reply },
         };
-        let shorter = shorter(&question, budget, &first.message);
+        let fixed = length(&build(PromptBudget { bytes: 0 }));
+        let shorter = shorter(&question, fixed, budget, &first.message);
         tracing::warn!(
             endpoint = first.endpoint,
             reason = first.message,
@@ -106,18 +107,23 @@ fn spent_before(error: ModelError, first: &CallReport) -> ModelError {
     ModelError { report: error.report.after(first), ..error }
 }
 
-/// How large the texts may be so that the question fits, by what was said about it.
-fn shorter(question: &ChatRequest, budget: PromptBudget, said: &str) -> PromptBudget {
-    let sent: usize = question.messages.iter().map(|message| message.text.len()).sum();
+/// How large the texts may be so that the question fits, by what was said about it, if so much of it is no text.
+fn shorter(question: &ChatRequest, fixed: usize, budget: PromptBudget, said: &str) -> PromptBudget {
+    let sent = length(question);
     let reply = question.max_tokens.map_or(0, |tokens| tokens as usize);
-    let share = match window_in(said) {
+    let room = match window_in(said) {
         Some(window) => {
-            let room = (window.saturating_sub(reply) * BYTES_A_TOKEN) as f64 * MARGIN;
-            (room / sent.max(1) as f64).min(MARGIN)
+            let room = (window.saturating_sub(reply) * BYTES_A_TOKEN).min(sent);
+            room as f64 * MARGIN
         }
-        None => UNKNOWN,
+        None => sent as f64 * UNKNOWN,
     };
-    PromptBudget { bytes: (budget.bytes.min(sent) as f64 * share) as usize }
+    PromptBudget { bytes: budget.bytes.min((room as usize).saturating_sub(fixed)) }
+}
+
+/// Bytes of all messages.
+fn length(question: &ChatRequest) -> usize {
+    question.messages.iter().map(|message| message.text.len()).sum()
 }
 
 /// The size of the window, if a server's words have it: it is the smallest number that can be one, since all others are
