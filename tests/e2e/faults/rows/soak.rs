@@ -21,8 +21,9 @@ const INTENT_EVERY: Duration = Duration::from_secs(1);
 const CALL: Duration = Duration::from_millis(1500);
 /// Longer than a session.
 const AWAY: Duration = Duration::from_secs(9);
-/// Memory at the end, as a multiple of what it was after the first tenth: caches and tables of ended intents may still
-/// fill.
+/// What was read and written is remembered up to a bound. A small one, or half an hour is spent on filling it.
+const CACHE: &str = "content.cache=1MiB";
+/// Memory at the end, as a multiple of what it was after the first tenth: tables of ended intents may still fill.
 const GROWTH: f64 = 1.5;
 
 /// Processes are killed, stopped and cut off at random, while intents come all the time. Three that are spared show
@@ -30,7 +31,7 @@ const GROWTH: f64 = 1.5;
 pub(super) async fn soak(world: World) -> Result<Figures> {
     let model = Scripted::new(Plan::independent(20))
         .but(|call| (call.purpose == Purpose::Work).then(|| MockAction::reply_after(CALL, work_reply(call))));
-    let mut swarm = Swarm::start(world.options(&model, 4)).await?;
+    let mut swarm = Swarm::start(world.options(&model, 4).set(CACHE)).await?;
     // One worker that is cut off now and then, and that nothing else happens to.
     let proxy = Proxy::before(&shared_brokers()?).await?;
     let mut far = swarm.spawn_behind(&proxy, "starling-worker")?;
