@@ -105,7 +105,8 @@ async fn middle(scene: Arc<Scene>, tasks: usize) -> Option<f64> {
     };
     let (from, to) = (reached(MIDDLE.0), reached(MIDDLE.1));
     let ((first, from), (last, to)) = (from.await?, to.await?);
-    Some((last - first) as f64 / (to - from).as_secs_f64().max(1e-9))
+    // All at once is no rate.
+    (last > first).then(|| (last - first) as f64 / (to - from).as_secs_f64().max(1e-9))
 }
 
 /// What the workers made of their number.

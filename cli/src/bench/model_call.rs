@@ -33,7 +33,7 @@ const DEADLINE: Duration = Duration::from_secs(600);
 pub(super) async fn run(session: &Session, args: &BenchMockArgs) -> Result<Figures, CliError> {
     let script = Rehearsal::new(0).script().map_err(|error| CliError::Usage(error.to_string()))?;
     let swarm = SwarmArgs {
-        workers: 0,
+        workers: 1, // as many calls at once as it has slots; it does nothing else
         slots: usize::from(args.connections),
         bus: BusKind::Memory,
         model_in_process: false,

@@ -31,7 +31,7 @@ fn fanout_of(args: &ScalingArgs, workers: usize) -> FanoutArgs {
         intents: tasks.div_ceil(TASKS),
         tasks: TASKS,
         // So many that workers never wait for a plan, a verdict or an answer.
-        live: Some(2 + (workers * 6).div_ceil(100)),
+        live: Some(2 + (workers * 15).div_ceil(100)),
         model_latency: args.model_latency,
         only_work: false,
         provider_rate: None,
