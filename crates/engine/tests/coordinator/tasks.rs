@@ -318,7 +318,7 @@ fn watchers_are_told_at_once_and_then_together_after_a_while() {
 #[test]
 fn a_small_fleet_gets_no_more_than_it_can_run_soon() {
     // Alone, or one of two that do not know what the other one sends: half of three times the slots, and some more.
-    for (active_coordinators, outstanding) in [(1, 12), (2, 9)] {
+    for (active_coordinators, outstanding) in [(1, 12), (2, 11)] {
         let settings = CoordinatorSettings { min_window: 64, window_factor: 3.0, ..settings() };
         let plan = (0..50).map(|at| spec(at, &format!("t{at}"), &[])).collect();
         let mut coordinator = coordinator(settings);
