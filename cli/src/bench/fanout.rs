@@ -4,12 +4,12 @@ use super::{
     bare::{Bare, Sizes},
     measure::{Figures, Percentiles, cpu_time, rss_mb},
     probe::Probe,
-    scene::{BenchModel, Scene},
+    scene::{BenchModel, Scene, limits},
     stage::Stage,
 };
 use crate::{args::FanoutArgs, exit::CliError, session::Session};
-use starling_llm::mock::{MockLimits, MockOptions, MockStats, scripts, scripts::Latencies};
-use starling_protocol::{IntentId, OutcomeStatus, TaskCounts, Topic, Usage};
+use starling_llm::mock::{MockOptions, MockStats, scripts, scripts::Latencies};
+use starling_protocol::{IntentId, TaskCounts, Topic, Usage};
 use std::{
     collections::HashMap,
     sync::Arc,
@@ -24,10 +24,7 @@ pub(super) async fn run(session: &Session, args: &FanoutArgs) -> Result<Figures,
     } else {
         let mut options = MockOptions::new(scripts::fanout(args.tasks, latencies(args)));
         options.prompt_cache = true;
-        options.limits = args.provider_rate.map(|rate| {
-            let requests_per_s = f64::from(rate.max(1));
-            MockLimits { requests_per_s, burst: (requests_per_s / 20.0).max(1.0), tokens_per_minute: None }
-        });
+        options.limits = args.provider_rate.map(limits);
         BenchModel::Http(options)
     };
     let scene = Scene::of(session, &args.swarm, model)?;
@@ -218,10 +215,7 @@ async fn measure(
         if submitted.is_empty() {
             break;
         }
-        let (id, outcome, at) = stage.outcome().await?;
-        if outcome.status != OutcomeStatus::Succeeded {
-            return Err(CliError::Failed(format!("{id} {}: {}", outcome.status.name(), outcome.reason)));
-        }
+        let (id, outcome, at) = stage.success().await?;
         if let Some(since) = submitted.remove(&id) {
             times.push(at - since);
             usage.add(outcome.usage);

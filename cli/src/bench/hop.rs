@@ -12,7 +12,7 @@ use crate::{
     exit::CliError,
     session::Session,
 };
-use starling_protocol::{IntentId, OutcomeStatus};
+use starling_protocol::IntentId;
 use std::{sync::Arc, time::Duration};
 
 pub(super) async fn run(session: &Session, args: &HopArgs) -> Result<Figures, CliError> {
@@ -23,10 +23,7 @@ pub(super) async fn run(session: &Session, args: &HopArgs) -> Result<Figures, Cl
     for n in 0..=args.intents {
         let id = IntentId::from_string(format!("intent-{n}"));
         stage.submit(&id).await?;
-        let (_, outcome, _) = stage.outcome().await?;
-        if outcome.status != OutcomeStatus::Succeeded {
-            return Err(CliError::Failed(format!("{id} {}: {}", outcome.status.name(), outcome.reason)));
-        }
+        stage.success().await?;
         let hops = probe.take_hops();
         // The first one opens connections and fills caches.
         if n > 0 {

@@ -2,19 +2,19 @@
 
 use super::{
     measure::{Figures, Percentiles, rss_mb},
-    scene::{BenchModel, Scene},
+    scene::{BenchModel, Scene, limits},
     stage::Stage,
 };
 use crate::{args::ProviderArgs, exit::CliError, session::Session};
-use starling_llm::mock::{MockLimits, MockOptions, MockStats, scripts, scripts::Latencies};
-use starling_protocol::{IntentId, OutcomeStatus};
+use starling_llm::mock::{MockOptions, MockStats, scripts, scripts::Latencies};
+use starling_protocol::IntentId;
 use std::{
     collections::HashMap,
     ops::Range,
     sync::Arc,
     time::{Duration, Instant},
 };
-use tokio::time::{interval, sleep};
+use tokio::time::interval;
 
 /// Tasks of an intent.
 const TASKS: usize = 100;
@@ -36,14 +36,14 @@ enum Weather {
 
 /// How long each of it lasts, in seconds.
 fn weather(args: &ProviderArgs) -> [(Weather, usize); 5] {
-    let (rate, cut) = (Weather::Allows(args.rate.max(1)), Weather::Allows(args.cut.max(1)));
+    let (rate, cut) = (Weather::Allows(args.rate), Weather::Allows(args.cut));
     [(rate, 30), (cut, 30), (rate, 70), (Weather::IsDown, args.down), (rate, 40)]
 }
 
 pub(super) async fn run(session: &Session, args: &ProviderArgs) -> Result<Figures, CliError> {
     let latency = Duration::from_millis(args.model_latency);
     let mut options = MockOptions::new(scripts::fanout(TASKS, Latencies::all(latency)));
-    options.limits = Some(limits(args.rate.max(1)));
+    options.limits = Some(limits(args.rate));
     let scene = Scene::of(session, &args.swarm, BenchModel::Http(options))?;
     let stage = Stage::on(session, &args.swarm, scene.clone(), true).await?;
     let phases = weather(args);
@@ -71,11 +71,6 @@ pub(super) async fn run(session: &Session, args: &ProviderArgs) -> Result<Figure
     Ok(figures)
 }
 
-fn limits(rate: u32) -> MockLimits {
-    let requests_per_s = f64::from(rate);
-    MockLimits { requests_per_s, burst: (requests_per_s / 20.0).max(1.0), tokens_per_minute: None }
-}
-
 /// Intents under way.
 struct Work<'a> {
     stage: &'a Stage,
@@ -94,10 +89,7 @@ impl Work<'_> {
 
     /// Waits for one to end; every one has to succeed.
     async fn end_one(&mut self) -> Result<(), CliError> {
-        let (id, outcome, at) = self.stage.outcome().await?;
-        if outcome.status != OutcomeStatus::Succeeded {
-            return Err(CliError::Failed(format!("{id} {}: {}", outcome.status.name(), outcome.reason)));
-        }
+        let (id, _, at) = self.stage.success().await?;
         if let Some(since) = self.live.remove(&id) {
             self.times.push(at - since);
         }
@@ -150,7 +142,6 @@ async fn watch(scene: Arc<Scene>, phases: [(Weather, usize); 5]) -> Vec<Second> 
     }
     // Whoever waits for a place has it now: what is left is not measured.
     server.limit(None);
-    sleep(Duration::ZERO).await;
     seconds
 }
 

@@ -9,7 +9,7 @@ use starling_bus::{Bus, KafkaBus, KafkaOptions, MemoryBus, MemoryOptions, TopicS
 use starling_engine::rate::ConcurrencyLimits;
 use starling_llm::{
     Model,
-    mock::{MockOptions, MockServer, MockStats},
+    mock::{MockLimits, MockOptions, MockServer, MockStats},
 };
 use starling_runtime::{
     Settings,
@@ -17,6 +17,12 @@ use starling_runtime::{
     settings::{Offline, RateSettings},
 };
 use std::sync::Arc;
+
+/// A provider that lets so many requests a second through, at least one, and a twentieth of that at once.
+pub(super) fn limits(rate: u32) -> MockLimits {
+    let requests_per_s = f64::from(rate.max(1));
+    MockLimits { requests_per_s, burst: (requests_per_s / 20.0).max(1.0), tokens_per_minute: None }
+}
 
 /// The model of a bench.
 pub(super) enum BenchModel {

@@ -9,7 +9,7 @@ use crate::{
     swarm::{Shape, Swarm},
 };
 use starling_bus::{Bus, LogReader, PartitionId, ReaderEvent, StartAt};
-use starling_protocol::{Body, Codec, Envelope, Intent, IntentId, Outcome, Topic, TopicNames};
+use starling_protocol::{Body, Codec, Envelope, Intent, IntentId, Outcome, OutcomeStatus, Topic, TopicNames};
 use starling_runtime::topics::topic_specs;
 use std::{
     sync::Arc,
@@ -89,6 +89,15 @@ impl Stage {
                 }
             }
         }
+    }
+
+    /// The same of an intent that has to succeed.
+    pub(super) async fn success(&self) -> Result<(IntentId, Outcome, Instant), CliError> {
+        let (id, outcome, at) = self.outcome().await?;
+        if outcome.status != OutcomeStatus::Succeeded {
+            return Err(CliError::Failed(format!("{id} {}: {}", outcome.status.name(), outcome.reason)));
+        }
+        Ok((id, outcome, at))
     }
 
     /// How many intents have ended that nobody has asked for yet.

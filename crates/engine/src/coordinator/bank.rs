@@ -96,10 +96,10 @@ impl Coordinator {
         };
         let grant = match self.settings.tenants.of(tenant).copied() {
             Some(of) if is_answered(&of, request.window, self.now) => {
-                if self.store.bank(id).is_none() {
+                if self.store.ledgers().bank(id).is_none() {
                     self.open_bank(id, tenant, &of, request.window);
                 }
-                if self.store.bank(id).is_none() {
+                if self.store.ledgers().bank(id).is_none() {
                     let most = self.settings.max_tenants;
                     let refusal = Some(format!(
                         "there are books of {most} tenants, and no room for those of another one"
@@ -123,7 +123,7 @@ impl Coordinator {
     }
 
     fn open_bank(&mut self, id: &IntentId, tenant: &str, of: &TenantBudget, window: Timestamp) {
-        if self.store.banks_count() >= self.settings.max_tenants.saturating_mul(WINDOWS) {
+        if self.store.ledgers().banks_count() >= self.settings.max_tenants.saturating_mul(WINDOWS) {
             return;
         }
         self.store.insert_bank(BankEntity {

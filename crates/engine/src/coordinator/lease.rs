@@ -67,12 +67,12 @@ impl Coordinator {
         let Some(window) = self.settings.tenants.of(tenant).map(|of| of.window(self.now)) else {
             return Ok(());
         };
-        if self.store.purse_of(tenant, window.starts).is_some() {
+        if self.store.ledgers().purse_of(tenant, window.starts).is_some() {
             return Ok(());
         }
         let (most, partitions) = (self.settings.max_tenants, self.settings.coordinator_partitions);
         self.store.forget_purses(tenant, window.starts);
-        if self.store.purses_count() >= most {
+        if self.store.ledgers().purses_count() >= most {
             return Err(format!("there are purses of {most} tenants, and no room for that of another one"));
         }
         self.store.insert_purse(new_purse(tenant, window, self.partition, partitions));
@@ -81,7 +81,7 @@ impl Coordinator {
 
     pub(super) fn on_lease_grant(&mut self, header: Header, grant: LeaseGrant) {
         let purse = &header.intent_id;
-        let Some(known) = self.store.purse(purse) else { return self.counters.stale(Stale::Late) };
+        let Some(known) = self.store.ledgers().purse(purse) else { return self.counters.stale(Stale::Late) };
         // One that another request has overtaken speaks of what is no longer so.
         if known.answered >= grant.asked || known.asked != grant.asked {
             return self.counters.stale(Stale::Late);
@@ -146,7 +146,8 @@ impl Coordinator {
             return false;
         }
         let Some(Answer { purse, tenant, grant }) = self.leases.said.clone() else { return false };
-        let (Some(of), Some(purse)) = (self.settings.tenants.of(&tenant).copied(), self.store.purse(&purse))
+        let (Some(of), Some(purse)) =
+            (self.settings.tenants.of(&tenant).copied(), self.store.ledgers().purse(&purse))
         else {
             self.leases.said = None;
             return false;
@@ -196,7 +197,7 @@ impl Coordinator {
             if self.open_purse(&tenant).is_err() {
                 continue;
             }
-            let purse = self.store.purse_of(&tenant, of.window(self.now).starts).cloned();
+            let purse = self.store.ledgers().purse_of(&tenant, of.window(self.now).starts).cloned();
             let Some(purse) = purse.filter(|purse| purse.asked_at.is_none()) else { continue };
             let needs = self.needs(&tenant);
             // The smallest first: it is the likeliest to be had.
@@ -268,7 +269,7 @@ impl Coordinator {
 
     /// The purse's timer: its window is over, it may ask again, or it tells the bank how things stand.
     pub(super) fn on_purse_timer(&mut self, id: &IntentId) {
-        let Some(purse) = self.store.purse(id).cloned() else { return };
+        let Some(purse) = self.store.ledgers().purse(id).cloned() else { return };
         let of = self.settings.tenants.of(&purse.tenant).copied();
         match of {
             Some(of) if purse.ends > self.now => {

@@ -65,7 +65,7 @@ pub(super) fn means(
 ) -> Option<Means> {
     let of = settings.tenants.of(&live.intent.tenant)?;
     let window = of.window(now).starts;
-    let purse = store.purse_of(&live.intent.tenant, window);
+    let purse = store.ledgers().purse_of(&live.intent.tenant, window);
     let left = purse.map_or(Amount::default(), |purse| minus(purse.leased, taken(purse)));
     let kept = live.run.kept.filter(|kept| kept.window == window).map(|kept| kept.amount);
     let needs_none = live.is_single() || live.run.phase == Phase::Synthesizing || kept.is_some();
@@ -150,7 +150,7 @@ impl Coordinator {
     #[must_use]
     pub fn spending(&self) -> BTreeMap<String, Amount> {
         let mut spent: BTreeMap<String, Amount> = BTreeMap::new();
-        for purse in self.store.purses().filter(|purse| purse.ends > self.now) {
+        for purse in self.store.ledgers().purses().filter(|purse| purse.ends > self.now) {
             let named = self.settings.tenants.named.contains_key(&purse.tenant);
             let name = if named { purse.tenant.as_str() } else { OTHER_TENANTS };
             let sum = spent.entry(name.to_owned()).or_default();
@@ -165,13 +165,15 @@ impl Coordinator {
         charged: Option<Timestamp>,
         change: impl FnOnce(&mut PurseEntity),
     ) {
-        let Some(purse) = charged.and_then(|window| self.store.purse_of(tenant, window)) else { return };
+        let Some(purse) = charged.and_then(|window| self.store.ledgers().purse_of(tenant, window)) else {
+            return;
+        };
         let (key, now, before) = (purse.purse.clone(), self.now, taken(purse));
         self.store.edit_purse(&key, |purse| {
             change(purse);
             purse.moved_at.get_or_insert(now);
         });
-        let after = self.store.purse(&key).map_or(before, taken);
+        let after = self.store.ledgers().purse(&key).map_or(before, taken);
         if after.calls < before.calls || after.tokens < before.tokens || after.cost_usd < before.cost_usd {
             self.leases.freed.insert(tenant.to_owned());
         }

@@ -217,28 +217,8 @@ impl Store {
 
     // Books of tenants.
 
-    pub(super) fn purse(&self, id: &IntentId) -> Option<&PurseEntity> {
-        self.ledgers.purse(id)
-    }
-
-    pub(super) fn purse_of(&self, tenant: &str, window: Timestamp) -> Option<&PurseEntity> {
-        self.ledgers.purse_of(tenant, window)
-    }
-
-    pub(super) fn purses(&self) -> impl Iterator<Item = &PurseEntity> {
-        self.ledgers.purses()
-    }
-
-    pub(super) fn purses_count(&self) -> usize {
-        self.ledgers.purses_count()
-    }
-
-    pub(super) fn bank(&self, id: &IntentId) -> Option<&BankEntity> {
-        self.ledgers.bank(id)
-    }
-
-    pub(super) fn banks_count(&self) -> usize {
-        self.ledgers.banks_count()
+    pub(super) fn ledgers(&self) -> &Ledgers {
+        &self.ledgers
     }
 
     pub(super) fn insert_purse(&mut self, purse: PurseEntity) {

@@ -134,6 +134,12 @@ pub(super) fn of_status(status: u16, retry_after: Option<Duration>, body: &str) 
     fault
 }
 
+/// Judges the data of an event of a stream that is called an error.
+pub(super) fn of_error_event(data: &str) -> Fault {
+    let error = serde_json::from_str::<Value>(data).unwrap_or_else(|_| data.into());
+    of_error_object(error.get("error").unwrap_or(&error))
+}
+
 /// Judges an error object that came inside a 200, such as in the middle of a stream.
 pub(super) fn of_error_object(error: &Value) -> Fault {
     let complaint = Complaint::from_value(error);

@@ -107,8 +107,7 @@ impl Streamed {
     pub(super) fn event(&mut self, event: &SseEvent, after: Duration) -> Result<(), Fault> {
         let data = event.data.trim();
         if event.name == "error" {
-            let error = serde_json::from_str::<Value>(data).unwrap_or_else(|_| data.into());
-            return Err(fault::of_error_object(error.get("error").unwrap_or(&error)));
+            return Err(fault::of_error_event(data));
         }
         if data == "[DONE]" {
             self.done = true;
