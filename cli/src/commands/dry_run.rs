@@ -113,7 +113,7 @@ async fn plan(
         .reach()
         .await
         .map_err(|error| CliError::Unavailable(format!("the model is unreachable: {error}")))?;
-    let drafted = draft(model, catalogue, wanted, PromptBudget { bytes: prompt }).await;
+    let drafted = draft(model, catalogue, wanted, PromptBudget::of_bytes(prompt)).await;
     drafted.map_err(|error| CliError::Failed(format!("there is no plan: {error}")))
 }
 

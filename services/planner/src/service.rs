@@ -66,7 +66,7 @@ fn intake(node: &Node, admission: Admission) -> ParallelProcessor {
 fn plan_loop(node: &Node, parts: &Parts) -> ParallelProcessor {
     let settings = &node.settings;
     let options =
-        PlanOptions { prompt: PromptBudget { bytes: settings.agents_prompt }, ..PlanOptions::default() };
+        PlanOptions { prompt: PromptBudget::of_bytes(settings.agents_prompt), ..PlanOptions::default() };
     let handler = PlanHandler::new(
         parts.model.clone(),
         parts.catalogue.clone(),

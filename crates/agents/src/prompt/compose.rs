@@ -355,7 +355,7 @@ mod tests {
                 items: &[],
                 results: &[TaskOutput { title: "r".into(), output: Ok(large.clone()) }],
             },
-            PromptBudget { bytes: 10_000 },
+            PromptBudget::of_bytes(10_000),
         );
         let text = &messages[1].text;
         assert!(text.len() < 10_500, "{}", text.len());

@@ -62,20 +62,20 @@ pub async fn draft(
     let Wanted { goal, inputs, items, max_tasks, allowance, deadline } = wanted;
     let asked = PlanPrompt { goal, max_tasks, inputs, items, agents: &agents, feedback: None };
     let schema = Arc::new(plan_schema(agents.iter().map(|agent| agent.name.as_str())));
-    let request = |prompt| ChatRequest {
+    let request = |prompt: PromptBudget| ChatRequest {
         purpose: Purpose::Plan,
         messages: within(allowance.as_ref(), planner, prompt, |budget| {
             plan_messages(planner, &asked, budget)
         }),
         format: Format::Json { name: PLAN_SCHEMA.to_owned(), schema: schema.clone(), check: None },
-        max_tokens: planner.max_tokens_within(allowance.as_ref()),
+        max_tokens: prompt.max_tokens(planner, allowance.as_ref()),
         temperature: planner.temperature,
         deadline,
         traceparent: None,
         allowance,
         reuse: Reuse::Allowed,
     };
-    let reply = Window::default().chat(model, prompt, request).await.reply?;
+    let reply = Window::default().chat(model, Purpose::Plan, prompt, request).await.reply?;
     let mut text = PlanStream::new(PlanStreamLimits::default());
     let values = text.push(&reply.text).map_err(|fault| DraftError::NoPlan(fault.to_string()))?;
     let mut tasks = Vec::with_capacity(values.len());

@@ -155,7 +155,7 @@ impl PlanHandler {
                 plan_messages(agent, &prompt, budget)
             }),
             format: Format::Json { name: PLAN_SCHEMA.to_owned(), schema: self.schema.clone(), check: None },
-            max_tokens: agent.max_tokens_within(request.allowance.as_ref()),
+            max_tokens: budget.max_tokens(agent, request.allowance.as_ref()),
             temperature: agent.temperature,
             deadline: instant_of(envelope.deadline, &self.clock),
             traceparent: Some(traceparent.to_owned()),
@@ -173,7 +173,7 @@ impl PlanHandler {
     ) -> PlanEnd {
         let begun = Instant::now();
         let Asked { question, reply } =
-            self.window.stream(self.model.as_ref(), self.options.prompt, build).await;
+            self.window.stream(self.model.as_ref(), Purpose::Plan, self.options.prompt, build).await;
         let mut events = match reply {
             Ok(events) => events.fuse(),
             Err(error) => return model_end(&error),
