@@ -53,6 +53,7 @@ pub(super) async fn dry_run(session: &Session, args: RunArgs) -> Result<ExitCode
             inputs: &submission.intent.inputs,
             items: &submission.intent.items,
             max_tasks,
+            max_instruction_tokens: settings.agents_max_instruction_tokens,
             allowance,
             deadline: Instant::now() + patience,
         };

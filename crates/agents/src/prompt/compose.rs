@@ -16,6 +16,8 @@ pub struct PlanPrompt<'a> {
     pub goal: &'a str,
     /// Most tasks in the plan.
     pub max_tasks: i32,
+    /// Most tokens of the instruction of a task.
+    pub max_instruction_tokens: i64,
     /// Texts that came with the wish.
     pub inputs: &'a [Input],
     /// Things to treat one by one.
@@ -105,7 +107,9 @@ pub fn plan_messages(agent: &Agent, prompt: &PlanPrompt<'_>, budget: PromptBudge
 
     let mut user = Sections::default();
     user.section("Goal").text(&goal);
-    user.section("Limits").text(&format!("max_tasks: {}", prompt.max_tasks));
+    user.section("Limits")
+        .text(&format!("max_tasks: {}", prompt.max_tasks))
+        .text(&format!("max_instruction_tokens: {}", prompt.max_instruction_tokens));
     material.write(&mut user);
     user.section("Agents");
     for agent in prompt.agents {
@@ -371,6 +375,7 @@ mod tests {
         let prompt = PlanPrompt {
             goal: "g",
             max_tasks: 7,
+            max_instruction_tokens: 200,
             inputs: &[],
             items: &[],
             agents: &agents,
@@ -378,6 +383,8 @@ mod tests {
         };
         let text = &plan_messages(catalogue.planner(), &prompt, PromptBudget::default())[1].text;
         assert_eq!(headings(text), ["## Goal", "## Limits", "## Agents", "## Feedback"]);
-        assert!(text.contains("\nmax_tasks: 7\n") && text.contains("\n- analyst: "));
+        assert!(
+            text.contains("\nmax_tasks: 7\nmax_instruction_tokens: 200\n") && text.contains("\n- analyst: ")
+        );
     }
 }
