@@ -82,6 +82,7 @@ impl WorkHandler {
         let ask = |budget: PromptBudget| ChatRequest {
             purpose,
             messages: self.messages(agent, task, &reading, budget),
+            tools: Vec::new(),
             format: Format::Text,
             max_tokens: budget.max_tokens(agent, task.allowance.as_ref()),
             temperature: agent.temperature,

@@ -18,8 +18,8 @@ mod work;
 
 use crate::prompt::Prompt;
 use crate::{
-    ChatReply, ChatRequest, Encoding, Model, ModelError, ModelErrorKind, ModelInfo, Price, Purpose, Speaker,
-    StreamEvent, TextStream,
+    ChatReply, ChatRequest, Deeds, Encoding, Model, ModelError, ModelErrorKind, ModelInfo, Price, Purpose,
+    Speaker, StreamEvent, TextStream,
 };
 use async_trait::async_trait;
 use futures::{StreamExt, stream};
@@ -96,7 +96,7 @@ impl OfflineModel {
             let message = "there is nothing to answer: the prompt is empty";
             return Err(failure(ModelErrorKind::BadReply, message, report));
         }
-        Ok(ChatReply { text, report })
+        Ok(ChatReply { text, deeds: Deeds::default(), report })
     }
 }
 
