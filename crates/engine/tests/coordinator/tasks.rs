@@ -371,7 +371,7 @@ fn results_that_outgrow_the_prompt_are_condensed_level_by_level() {
     );
     let answer = tasks(&step(&mut coordinator, result(&digests[1], None))).remove(0);
     assert_eq!(job(&answer).kind, TaskKind::Synthesis);
-    let digest = |n: usize| (format!("Condense 2 results"), i32::try_from(n).unwrap());
+    let digest = |n: usize| ("Condense 2 results".to_owned(), i32::try_from(n).unwrap());
     assert_eq!(
         parts(&answer),
         [digest(0), digest(0), name(5)],
