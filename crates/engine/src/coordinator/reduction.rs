@@ -183,6 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[allow(clippy::single_range_in_vec_init)] // one range is what is expected
     fn neighbours_share_the_room_evenly_and_none_is_left_out() {
         for (sizes, room, expected) in [
             (&[][..], 10, &[][..]),
