@@ -307,6 +307,9 @@ pub(crate) fn fleet_beat() -> FleetBeat {
             model: "m".into(),
             demand: 12.5,
             found: 0.0,
+            open: 3,
+            waiting: 7,
+            breaker: 1,
         }],
     }
 }

@@ -49,6 +49,14 @@ async fn four_processes_share_one_limit_and_the_others_take_the_share_of_one_tha
         swarm.submit(&format!("shared-{number}"), "Do as much as may be asked for").await?;
     }
     all_of_it_is_used(&swarm).await?;
+    until("all four say that they are limited", Duration::from_secs(20), async || {
+        let (_, top) = swarm.cli(&["top", "--once"]).await?;
+        let models = top.split("Models that limit (1)").nth(1).and_then(|rest| rest.lines().nth(2));
+        let row: Vec<_> = models.unwrap_or_default().split_whitespace().map(str::to_owned).collect();
+        Ok(row.get(2).is_some_and(|processes| processes == "4")
+            && row.last().is_some_and(|breaker| breaker == "closed"))
+    })
+    .await?;
     swarm.workers[0].kill()?;
     all_of_it_is_used(&swarm).await
 }
