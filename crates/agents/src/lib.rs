@@ -16,7 +16,9 @@ pub mod prompt;
 mod schema;
 
 pub use agent::{Agent, AgentPurpose};
-pub use catalogue::{AgentCatalogue, CRITIC, CatalogueError, DEFAULT_WORKER, Fault, PLANNER, SYNTHESIZER};
+pub use catalogue::{
+    AgentCatalogue, CRITIC, CatalogueError, DEFAULT_WORKER, Fault, PLANNER, REDUCER, SYNTHESIZER,
+};
 pub use prompt::{
     EarlierAttempt, JudgePrompt, PlanPrompt, PromptBudget, SynthesisPrompt, TaskOutput, WorkPrompt,
     judge_messages, plan_messages, synthesis_messages, within, work_messages,

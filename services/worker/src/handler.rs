@@ -1,5 +1,6 @@
 //! From a task to its result: one model call.
 
+use crate::failures::with_failures_named;
 use crate::reading::{Reading, read};
 use async_trait::async_trait;
 use starling_agents::{
@@ -101,6 +102,9 @@ impl WorkHandler {
                 let failure = Failure { code: OUTPUT_TOO_LARGE.to_owned(), message, retryable: true };
                 (Err(failure), reply.report)
             }
+            Ok(reply) if task.kind == TaskKind::Synthesis => {
+                (Ok(with_failures_named(reply.text, &reading.results)), reply.report)
+            }
             Ok(reply) => (Ok(reply.text), reply.report),
             Err(error) => {
                 let mut failure = error.to_failure();
@@ -119,6 +123,7 @@ impl WorkHandler {
         let (wanted, fallback) = match task.kind {
             TaskKind::Work => (AgentPurpose::Work, None),
             TaskKind::Synthesis => (AgentPurpose::Synthesize, Some(self.catalogue.synthesizer())),
+            TaskKind::Reduce => (AgentPurpose::Synthesize, Some(self.catalogue.reducer())),
         };
         self.catalogue.get(&task.agent).filter(|agent| agent.purpose == wanted).or(fallback)
     }
@@ -131,7 +136,7 @@ impl WorkHandler {
                 let prompt = SynthesisPrompt { goal: &task.goal, inputs, items, results };
                 synthesis_messages(agent, &prompt, budget)
             }
-            TaskKind::Work => {
+            TaskKind::Work | TaskKind::Reduce => {
                 let prompt = WorkPrompt {
                     goal: &task.goal,
                     title: &task.title,
