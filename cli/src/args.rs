@@ -96,6 +96,9 @@ pub struct IntentArgs {
     /// Seconds after which the intent expires.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=604_800))]
     pub timeout: Option<u64>,
+    /// Seconds after which results are taken as they come: no critic, no further attempt for a better score.
+    #[arg(long, value_name = "SECONDS")]
+    pub degrade_after: Option<f64>,
     /// Most tasks in the plan.
     #[arg(long, value_parser = clap::value_parser!(i32).range(1..=100))]
     pub max_tasks: Option<i32>,

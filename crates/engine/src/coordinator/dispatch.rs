@@ -70,8 +70,9 @@ impl Coordinator {
     }
 
     fn send_task(&mut self, id: &IntentId, ordinal: i32) {
-        let Some(live) = self.store.live(id) else { return };
         let now = self.now;
+        self.skip_critic_in_a_hurry(id, ordinal);
+        let Some(live) = self.store.live(id) else { return };
         let Cover::Granted(grant) = cover(&self.settings, &self.store, now, live, ordinal) else { return };
         let deadline = live.intent.deadline.min(now.plus(self.settings.attempt_timeout));
         let grace = self.settings.attempt_grace;
@@ -102,7 +103,19 @@ impl Coordinator {
         let to = Destination::Worker { pool: None, partition };
         self.effects.push(Effect::Send { to, envelope, trace, links });
     }
+
+    /// Asks no critic for a task of an intent that has taken too long already.
+    fn skip_critic_in_a_hurry(&mut self, id: &IntentId, ordinal: i32) {
+        let Some(live) = self.store.live(id).filter(|live| live.is_hurried(self.now)) else { return };
+        if live.task(ordinal).is_some_and(|task| task.critic) {
+            self.edit_task(id, ordinal, |task| task.critic = false);
+            self.add_note(id, CRITICS_SKIPPED.to_owned());
+        }
+    }
 }
+
+/// The note about an intent of which some results were not scored, for want of time.
+const CRITICS_SKIPPED: &str = "critics_skipped";
 
 /// Tasks that wait for a member beyond the factor, for each root of its slots. Coordinators do not know of each other's
 /// tasks, so what they give a member together differs from member to member like independent draws do, by the root of the

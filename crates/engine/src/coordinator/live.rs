@@ -130,6 +130,11 @@ impl Live {
         self.intent.strategy == SINGLE
     }
 
+    /// Whether results are taken as they come by now.
+    pub(super) fn is_hurried(&self, now: Timestamp) -> bool {
+        self.intent.degrade_at.is_some_and(|at| at <= now)
+    }
+
     /// All tasks in plan order, the synthesis last.
     pub(super) fn tasks(&self) -> impl Iterator<Item = &TaskEntity> {
         self.slots.values().map(|slot| &slot.task)

@@ -33,6 +33,7 @@ pub(crate) fn bodies() -> Vec<Body> {
                 max_calls: Some(50),
                 max_tokens: Some(200_000),
                 max_cost_usd: Some(0.25),
+                degrade_after_ms: Some(30_000),
             },
             inputs: vec![Input {
                 name: "laptops.csv".into(),
@@ -355,6 +356,7 @@ fn entities() -> Vec<Entity> {
             max_calls: Some(50),
             max_tokens: Some(200_000),
             max_cost_usd: Some(0.25),
+            degrade_at: Some(Timestamp(1_700_000_030_000)),
         }),
         Entity::Run(RunEntity {
             intent_id: intent_id.clone(),
