@@ -79,7 +79,7 @@ impl Bare {
         let catalogue = AgentCatalogue::load(settings.agents_dir.as_deref())
             .map_err(|error| CliError::Usage(error.to_string()))?;
         let asker =
-            Arc::new(Asker { model, catalogue, budget: PromptBudget { bytes: settings.agents_prompt } });
+            Arc::new(Asker { model, catalogue, budget: PromptBudget::of_bytes(settings.agents_prompt) });
 
         let (workers, critics) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let mut members = JoinSet::new();

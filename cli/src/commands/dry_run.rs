@@ -54,6 +54,7 @@ pub(super) async fn dry_run(session: &Session, args: RunArgs) -> Result<ExitCode
             items: &submission.intent.items,
             parameters: &submission.intent.parameters,
             max_tasks,
+            max_instruction_tokens: settings.agents_max_instruction_tokens,
             allowance,
             deadline: Instant::now() + patience,
         };
@@ -114,7 +115,7 @@ async fn plan(
         .reach()
         .await
         .map_err(|error| CliError::Unavailable(format!("the model is unreachable: {error}")))?;
-    let drafted = draft(model, catalogue, wanted, PromptBudget { bytes: prompt }).await;
+    let drafted = draft(model, catalogue, wanted, PromptBudget::of_bytes(prompt)).await;
     drafted.map_err(|error| CliError::Failed(format!("there is no plan: {error}")))
 }
 

@@ -2,7 +2,6 @@
 
 use serde::Deserialize;
 use starling_llm::Purpose;
-use starling_protocol::Allowance;
 
 /// The longest name of an agent, in bytes.
 const MAX_NAME_BYTES: usize = 64;
@@ -90,13 +89,6 @@ impl Agent {
     #[must_use]
     pub fn reply_tokens(&self) -> u32 {
         self.max_tokens.unwrap_or(UNSAID_REPLY_TOKENS)
-    }
-
-    /// What to ask for as the most tokens of a reply.
-    #[must_use]
-    pub fn max_tokens_within(&self, allowance: Option<&Allowance>) -> Option<u32> {
-        let bounded = allowance.is_some_and(|allowance| allowance.tokens.is_some());
-        if bounded { Some(self.reply_tokens()) } else { self.max_tokens }
     }
 
     fn faults(&self) -> Vec<String> {

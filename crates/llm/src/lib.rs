@@ -15,6 +15,7 @@ mod openai;
 mod port;
 mod preflight;
 mod prompt;
+mod tokens;
 
 pub use cache::{
     CacheBounds, CacheCounts, CacheFigures, CacheFolderError, CacheOptions, CachedModel, DiskOptions, Source,
@@ -28,11 +29,5 @@ pub use port::{
     ChatReply, ChatRequest, FailedAttempts, Format, JsonCheck, Message, Model, ModelError, ModelErrorKind,
     ModelInfo, Purpose, Purposes, Reuse, Speaker, StreamEvent, TextStream,
 };
-
 pub use preflight::{Feature, Preflight, PreflightOptions, Trial, Verdict};
-
-/// Tokens of so many characters, by rule of thumb: four a token, rounded up.
-#[must_use]
-pub fn estimated_tokens(chars: usize) -> i64 {
-    i64::try_from(chars.div_ceil(4)).unwrap_or(i64::MAX)
-}
+pub use tokens::{Capacity, Encoding, estimated_tokens};

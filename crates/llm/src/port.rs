@@ -1,6 +1,6 @@
 //! The port.
 
-use crate::{Preflight, PreflightOptions};
+use crate::{Capacity, Preflight, PreflightOptions};
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 use starling_protocol::{Allowance, CallReport, Failure};
@@ -26,6 +26,11 @@ pub trait Model: Send + Sync + 'static {
         }
         let ModelInfo { model, endpoint, .. } = self.info();
         format!("{model} at {endpoint}")
+    }
+
+    /// How the model that is asked for this purpose counts, and how much it takes in.
+    fn capacity(&self, purpose: Purpose) -> Capacity {
+        self.wrapped().map_or_else(Capacity::default, |model| model.capacity(purpose))
     }
 
     /// Whether anybody answers at the endpoint, without asking the model anything. One try, no retries.

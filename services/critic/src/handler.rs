@@ -62,7 +62,7 @@ impl CriticHandler {
             result: &result.output,
         };
         let allowance = result.critic_allowance;
-        let ask = |budget| ChatRequest {
+        let ask = |budget: PromptBudget| ChatRequest {
             purpose: Purpose::Judge,
             messages: within(allowance.as_ref(), agent, budget, |budget| {
                 judge_messages(agent, &prompt, budget)
@@ -72,7 +72,7 @@ impl CriticHandler {
                 schema: self.schema.clone(),
                 check: Some(check_verdict),
             },
-            max_tokens: agent.max_tokens_within(allowance.as_ref()),
+            max_tokens: budget.max_tokens(agent, allowance.as_ref()),
             temperature: agent.temperature,
             deadline: instant_of(envelope.deadline, &self.clock),
             traceparent: Some(span.traceparent().to_string()),
@@ -80,7 +80,8 @@ impl CriticHandler {
             // What one attempt said is judged once: another attempt says something else, or deserves the same verdict.
             reuse: Reuse::Allowed,
         };
-        let Asked { question, reply } = self.window.chat(self.model.as_ref(), self.prompt, ask).await;
+        let Asked { question, reply } =
+            self.window.chat(self.model.as_ref(), Purpose::Judge, self.prompt, ask).await;
         match reply {
             Ok(reply) => match read_verdict(&reply.text) {
                 Reply::Scored(scored) => {

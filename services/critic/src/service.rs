@@ -21,7 +21,7 @@ pub async fn serve(node: Node, parts: Parts) -> Result<(), ProcessorError> {
         node.spans.clone(),
         node.metrics.clone(),
         node.clock.clone(),
-        PromptBudget { bytes: node.settings.agents_prompt },
+        PromptBudget::of_bytes(node.settings.agents_prompt),
     );
     let slots = node.settings.processor.slots.critic;
     let config = ParallelConfig::new(&node.settings, Topic::Critic, "critic", slots);

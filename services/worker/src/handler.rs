@@ -79,18 +79,20 @@ impl WorkHandler {
             }
             Err(Unread::Later(retry)) => return Err(retry),
         };
-        let ask = |budget| ChatRequest {
-            purpose: agent.purpose.into(),
+        let purpose = agent.purpose.into();
+        let ask = |budget: PromptBudget| ChatRequest {
+            purpose,
             messages: self.messages(agent, task, &reading, budget),
             format: Format::Text,
-            max_tokens: agent.max_tokens_within(task.allowance.as_ref()),
+            max_tokens: budget.max_tokens(agent, task.allowance.as_ref()),
             temperature: agent.temperature,
             deadline: instant_of(envelope.deadline, &self.clock),
             traceparent: Some(span.traceparent().to_string()),
             allowance: task.allowance,
             reuse: Reuse::for_attempt(task.attempt),
         };
-        let Asked { question, reply } = self.window.chat(self.model.as_ref(), self.options.prompt, ask).await;
+        let Asked { question, reply } =
+            self.window.chat(self.model.as_ref(), purpose, self.options.prompt, ask).await;
         let done = match reply {
             Ok(reply) if reply.text.len() > self.options.max_output_bytes => {
                 self.model.forget(&question).await;

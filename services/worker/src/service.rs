@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// The bus does not work, for good, or the pool is unknown.
 pub async fn serve(node: Node, parts: Parts, pool: Option<String>) -> Result<(), ProcessorError> {
     let options = WorkOptions {
-        prompt: PromptBudget { bytes: node.settings.agents_prompt },
+        prompt: PromptBudget::of_bytes(node.settings.agents_prompt),
         max_output_bytes: node.settings.worker_max_output,
     };
     let handler =

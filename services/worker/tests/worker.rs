@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use starling_agents::AgentCatalogue;
-use starling_llm::{ChatRequest, Model, ModelErrorKind, Purpose};
+use starling_llm::{Capacity, ChatRequest, Encoding, Model, ModelErrorKind, Purpose};
 use starling_protocol::{
     Allowance, Body, CallReport, Dependency, Failure, Feedback, IndexRange, Input, Intent, IntentId,
     RecordRef, Role, RunId, Tag, Task, TaskId, TaskKind, TaskResult, TaskTerms, Topic,
@@ -286,6 +286,35 @@ async fn a_prompt_that_is_too_long_for_the_model_is_shortened_once_and_later_one
     let lengths: Vec<usize> = model.asked().iter().map(length).collect();
     assert!(lengths[0] > 50_000 && lengths[1] > MOST / 2 && lengths[1] == lengths[2], "{lengths:?}");
     assert!(model.asked()[1].messages[1].text.contains("left out)"), "it says that something is missing");
+    stage.node.shutdown.cancel();
+}
+
+#[tokio::test]
+async fn a_prompt_fits_the_window_of_its_model_before_it_is_sent() {
+    let model = ScriptedModel::saying("done");
+    let stage = stage(model.clone()).await;
+    let long = stored(&stage, earlier_result(&"お誕生日おめでとう".repeat(2_000))).await;
+    let dependency = Dependency {
+        task_id: task().task_id,
+        title: "Long".into(),
+        result: Some(long),
+        failure: None,
+        number: 0,
+    };
+    for (encoding, window, reply) in [
+        (Encoding::O200kBase, 12_000, 4_000),
+        (Encoding::Estimate, 12_000, 4_000),
+        (Encoding::Cl100kBase, 4_000, 2_000),
+    ] {
+        model.has(Capacity { encoding, window: Some(window) });
+        give(&stage, Task { dependencies: vec![dependency.clone()], ..task() }).await;
+        assert_eq!(result(&stage.critic).await.report.calls, 1);
+        let asked = model.asked().pop().unwrap();
+        assert_eq!(asked.max_tokens, Some(reply), "the agent's own, or half of the window");
+        let (tokens, room) = (encoding.count_messages(&asked.messages), window - i64::from(reply));
+        assert!((room * 9 / 10..=room).contains(&tokens), "{tokens} tokens for {room}");
+        assert!(asked.messages[1].text.contains("left out)"), "it says that something is missing");
+    }
     stage.node.shutdown.cancel();
 }
 

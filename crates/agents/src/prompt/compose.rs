@@ -17,6 +17,8 @@ pub struct PlanPrompt<'a> {
     pub goal: &'a str,
     /// Most tasks in the plan.
     pub max_tasks: i32,
+    /// Most tokens of the instruction of a task.
+    pub max_instruction_tokens: i64,
     /// Texts that came with the wish.
     pub inputs: &'a [Input],
     /// Things to treat one by one.
@@ -116,7 +118,9 @@ pub fn plan_messages(agent: &Agent, prompt: &PlanPrompt<'_>, budget: PromptBudge
 
     let mut user = Sections::default();
     user.section("Goal").text(&goal);
-    user.section("Limits").text(&format!("max_tasks: {}", prompt.max_tasks));
+    user.section("Limits")
+        .text(&format!("max_tasks: {}", prompt.max_tasks))
+        .text(&format!("max_instruction_tokens: {}", prompt.max_instruction_tokens));
     material.write(&mut user);
     user.section("Agents");
     for agent in prompt.agents {
@@ -392,7 +396,7 @@ mod tests {
                 parameters: &BTreeMap::new(),
                 results: &[TaskOutput { number: 0, title: "r".into(), output: Ok(large.clone()) }],
             },
-            PromptBudget { bytes: 10_000 },
+            PromptBudget::of_bytes(10_000),
         );
         let text = &messages[1].text;
         assert!(text.len() < 10_500, "{}", text.len());
@@ -408,6 +412,7 @@ mod tests {
         let prompt = PlanPrompt {
             goal: "g",
             max_tasks: 7,
+            max_instruction_tokens: 200,
             inputs: &[],
             items: &[],
             parameters: &BTreeMap::new(),
@@ -416,6 +421,8 @@ mod tests {
         };
         let text = &plan_messages(catalogue.planner(), &prompt, PromptBudget::default())[1].text;
         assert_eq!(headings(text), ["## Goal", "## Limits", "## Agents", "## Feedback"]);
-        assert!(text.contains("\nmax_tasks: 7\n") && text.contains("\n- analyst: "));
+        assert!(
+            text.contains("\nmax_tasks: 7\nmax_instruction_tokens: 200\n") && text.contains("\n- analyst: ")
+        );
     }
 }

@@ -64,7 +64,7 @@ async fn first_text(
 fn note(call: &mut Call, leave: &mut Admitted, assembly: &Assembly) {
     let usage = match assembly.usage {
         Some(usage) => usage,
-        None if assembly.raw_chars > 0 => call.estimate(assembly.raw_chars),
+        None if assembly.raw_chars > 0 => call.counted_by_size(assembly.raw_chars),
         None => return,
     };
     leave.used(usage);

@@ -68,6 +68,8 @@ pub struct Settings {
     pub agents_dir: Option<PathBuf>,
     /// Largest material of one prompt, in bytes.
     pub agents_prompt: usize,
+    /// Most tokens of an instruction that a planner's model writes.
+    pub agents_max_instruction_tokens: i64,
     /// Largest output of a task, in bytes.
     pub worker_max_output: usize,
     /// Logs and traces.

@@ -8,7 +8,7 @@ mod task_spec;
 
 pub use draft::{Draft, DraftError, Wanted, draft};
 pub use stream::{PlanStream, PlanStreamLimits, PlanTextFault};
-pub use task_spec::task_spec;
+pub use task_spec::{InstructionLimit, task_spec};
 
 use async_trait::async_trait;
 use fragments::{Fragments, fragment_envelope};
@@ -39,6 +39,8 @@ pub const UNKNOWN_STRATEGY: &str = "unknown_strategy";
 pub struct PlanOptions {
     /// Size of the prompt.
     pub prompt: PromptBudget,
+    /// Most tokens of an instruction that the model writes. Default 200.
+    pub max_instruction_tokens: i64,
     /// Bounds of the reply.
     pub reply: PlanStreamLimits,
     /// Texts in one fragment, in bytes. Default 128 KiB: the coordinator logs them in one decision.
@@ -49,6 +51,7 @@ impl Default for PlanOptions {
     fn default() -> Self {
         Self {
             prompt: PromptBudget::default(),
+            max_instruction_tokens: 200,
             reply: PlanStreamLimits::default(),
             max_fragment_bytes: 128 << 10,
         }
@@ -151,6 +154,7 @@ impl PlanHandler {
         let prompt = PlanPrompt {
             goal: &request.goal,
             max_tasks: request.max_tasks,
+            max_instruction_tokens: self.options.max_instruction_tokens,
             inputs: texts.inputs,
             items: texts.items,
             parameters: texts.parameters,
@@ -163,7 +167,7 @@ impl PlanHandler {
                 plan_messages(agent, &prompt, budget)
             }),
             format: Format::Json { name: PLAN_SCHEMA.to_owned(), schema: self.schema.clone(), check: None },
-            max_tokens: agent.max_tokens_within(request.allowance.as_ref()),
+            max_tokens: budget.max_tokens(agent, request.allowance.as_ref()),
             temperature: agent.temperature,
             deadline: instant_of(envelope.deadline, &self.clock),
             traceparent: Some(traceparent.to_owned()),
@@ -181,7 +185,7 @@ impl PlanHandler {
     ) -> PlanEnd {
         let begun = Instant::now();
         let Asked { question, reply } =
-            self.window.stream(self.model.as_ref(), self.options.prompt, build).await;
+            self.window.stream(self.model.as_ref(), Purpose::Plan, self.options.prompt, build).await;
         let mut events = match reply {
             Ok(events) => events.fuse(),
             Err(error) => return model_end(&error),
@@ -225,6 +229,10 @@ impl PlanHandler {
         fragments: &mut Fragments<'_>,
     ) -> Result<PlanEnd, Failure> {
         let mut text = PlanStream::new(self.options.reply);
+        let limit = InstructionLimit {
+            tokens: self.options.max_instruction_tokens,
+            encoding: self.model.capacity(Purpose::Plan).encoding,
+        };
         loop {
             let mut next = events.next().await;
             // What is there already goes into one fragment.
@@ -235,8 +243,8 @@ impl PlanHandler {
                             if fragments.ordinal() >= max_tasks {
                                 return Err(invalid(format!("the plan has more than {max_tasks} tasks")));
                             }
-                            let spec =
-                                task_spec(&task, fragments.ordinal(), &self.catalogue).map_err(invalid)?;
+                            let spec = task_spec(&task, fragments.ordinal(), &self.catalogue, limit)
+                                .map_err(invalid)?;
                             fragments.add(spec, self.clock.now()).await;
                         }
                     }

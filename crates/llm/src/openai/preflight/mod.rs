@@ -14,7 +14,7 @@ use super::body::{MAX_ERROR_BYTES, network_fault, read_body, read_up_to, too_big
 use super::dialect::{Dialect, JsonForm};
 use super::fault::{self, Fault};
 use super::sse::SseDecoder;
-use crate::{Feature, ModelErrorKind, Preflight, PreflightOptions, Trial, Verdict};
+use crate::{Encoding, Feature, ModelErrorKind, Preflight, PreflightOptions, Trial, Verdict};
 use heard::{Said, Streamed};
 use questions::Question;
 use reqwest::Response;
@@ -217,7 +217,7 @@ impl<'e> Desk<'e> {
     /// Notes what a reply took: as the endpoint counts, else by rule of thumb.
     fn spend(&mut self, question: &Question, usage: Option<Usage>, chars: usize) {
         self.usage.add(usage.unwrap_or_else(|| Usage {
-            prompt_tokens: crate::estimated_tokens(question.chars()),
+            prompt_tokens: Encoding::Estimate.count_messages(&question.request.messages),
             completion_tokens: crate::estimated_tokens(chars),
             cached_tokens: 0,
         }));

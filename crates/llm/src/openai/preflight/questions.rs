@@ -90,9 +90,4 @@ impl Question {
         }]);
         Question { tools: Some(tools), ..Question::new("tools", text, options, deadline) }
     }
-
-    /// Characters of the prompt.
-    pub(super) fn chars(&self) -> usize {
-        self.request.messages.iter().map(|message| message.text.chars().count()).sum()
-    }
 }
