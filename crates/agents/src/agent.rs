@@ -1,6 +1,6 @@
 //! One agent, and how its file is read.
 
-use crate::{Checks, OutputSchema, front_matter::Fields};
+use crate::{Checks, OutputSchema, REDUCER, front_matter::Fields};
 use starling_llm::{ModelChoice, Purpose};
 use starling_protocol::{
     Allowance,
@@ -224,7 +224,7 @@ fn purpose(fields: &mut Fields) -> Option<AgentPurpose> {
 /// Fields that would do nothing for this purpose are faults: whoever wrote them expects something of them.
 fn misplaced(agent: &Agent, purpose: AgentPurpose, fields: &mut Fields) {
     let is_task = matches!(purpose, AgentPurpose::Work | AgentPurpose::Synthesize);
-    let is_judged = purpose == AgentPurpose::Work;
+    let is_judged = purpose == AgentPurpose::Work || agent.name == REDUCER;
     for (name, is_set, is_of_use, who) in [
         ("pool", agent.pool.is_some(), is_task, "work and synthesize"),
         ("output_schema", agent.output_schema.is_some(), is_task, "work and synthesize"),

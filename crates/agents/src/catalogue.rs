@@ -16,19 +16,24 @@ pub const CRITIC: &str = "critic";
 /// The agent that makes the answer.
 pub const SYNTHESIZER: &str = "synthesizer";
 
+/// The agent that condenses results which are too many for one prompt.
+pub const REDUCER: &str = "reducer";
+
 /// What must be there whatever a user edits, and what each is used for.
-const REQUIRED: [(&str, AgentPurpose); 4] = [
+const REQUIRED: [(&str, AgentPurpose); 5] = [
     (PLANNER, AgentPurpose::Plan),
     (DEFAULT_WORKER, AgentPurpose::Work),
     (CRITIC, AgentPurpose::Judge),
     (SYNTHESIZER, AgentPurpose::Synthesize),
+    (REDUCER, AgentPurpose::Synthesize),
 ];
 
-const BUILT_IN: [(&str, &str); 7] = [
+const BUILT_IN: [(&str, &str); 8] = [
     ("agents/planner.md", include_str!("../../../agents/planner.md")),
     ("agents/worker.md", include_str!("../../../agents/worker.md")),
     ("agents/critic.md", include_str!("../../../agents/critic.md")),
     ("agents/synthesizer.md", include_str!("../../../agents/synthesizer.md")),
+    ("agents/reducer.md", include_str!("../../../agents/reducer.md")),
     ("agents/researcher.md", include_str!("../../../agents/researcher.md")),
     ("agents/analyst.md", include_str!("../../../agents/analyst.md")),
     ("agents/writer.md", include_str!("../../../agents/writer.md")),
@@ -174,6 +179,12 @@ impl AgentCatalogue {
     #[must_use]
     pub fn synthesizer(&self) -> &Agent {
         self.required(SYNTHESIZER)
+    }
+
+    /// The agent that condenses results.
+    #[must_use]
+    pub fn reducer(&self) -> &Agent {
+        self.required(REDUCER)
     }
 
     #[allow(clippy::expect_used)] // the built-in agents are always there: load() only replaces them

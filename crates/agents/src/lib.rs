@@ -19,7 +19,9 @@ pub mod prompt;
 mod schema;
 
 pub use agent::{Agent, AgentForm, AgentPurpose};
-pub use catalogue::{AgentCatalogue, CRITIC, CatalogueError, DEFAULT_WORKER, Fault, PLANNER, SYNTHESIZER};
+pub use catalogue::{
+    AgentCatalogue, CRITIC, CatalogueError, DEFAULT_WORKER, Fault, PLANNER, REDUCER, SYNTHESIZER,
+};
 pub use checks::{Checks, Language};
 pub use output_schema::OutputSchema;
 pub use prompt::{

@@ -271,6 +271,8 @@ pub enum Phase {
     Running,
     /// The answer is being made.
     Synthesizing,
+    /// The tasks of the plan have ended, and their results are condensed.
+    Reducing,
 }
 
 /// The mutable part of an intent.

@@ -25,7 +25,11 @@ pub fn call_costs(settings: &Settings, catalogue: &AgentCatalogue) -> CallCosts 
         planner,
         critic,
         synthesizer: cost(catalogue.synthesizer()),
-        workers: catalogue.workers().map(|agent| (agent.name.clone(), cost(agent))).collect(),
+        workers: catalogue
+            .workers()
+            .chain([catalogue.reducer()])
+            .map(|agent| (agent.name.clone(), cost(agent)))
+            .collect(),
     }
 }
 

@@ -1,5 +1,6 @@
 //! From a task to its result: one model call.
 
+use crate::failures::with_failures_named;
 use crate::reading::{Reading, read};
 use async_trait::async_trait;
 use starling_agents::{
@@ -109,6 +110,9 @@ impl WorkHandler {
             // Also asked where nobody between here and the model has looked, or the reply was kept from an earlier time.
             Ok(reply) => {
                 match agent.output_schema.as_ref().map_or(Ok(()), |schema| schema.check(&reply.text)) {
+                    Ok(()) if task.kind == TaskKind::Synthesis && agent.output_schema.is_none() => {
+                        (Ok(with_failures_named(reply.text, &reading.results)), reply.report)
+                    }
                     Ok(()) => (Ok(reply.text), reply.report),
                     Err(wrong) => {
                         self.model.forget(&question).await;
@@ -141,7 +145,7 @@ impl WorkHandler {
                 let prompt = SynthesisPrompt { goal: &task.goal, inputs, items, results };
                 synthesis_messages(agent, &prompt, budget)
             }
-            TaskKind::Work => {
+            TaskKind::Work | TaskKind::Reduce => {
                 let prompt = WorkPrompt {
                     goal: &task.goal,
                     title: &task.title,
@@ -244,6 +248,7 @@ fn agent_for<'c>(task: &Task, catalogue: &'c AgentCatalogue) -> Option<&'c Agent
     let (wanted, fallback) = match task.kind {
         TaskKind::Work => (AgentPurpose::Work, None),
         TaskKind::Synthesis => (AgentPurpose::Synthesize, Some(catalogue.synthesizer())),
+        TaskKind::Reduce => (AgentPurpose::Synthesize, Some(catalogue.reducer())),
     };
     catalogue.get(&task.agent).filter(|agent| agent.purpose == wanted).or(fallback)
 }

@@ -1,5 +1,6 @@
 //! The worker service: does tasks.
 
+mod failures;
 mod handler;
 mod reading;
 mod service;

@@ -116,12 +116,14 @@ async fn a_good_result_goes_where_the_task_says_with_all_it_was_built_on() {
                     title: "First".into(),
                     result: Some(dependency.clone()),
                     failure: None,
+                    number: 0,
                 },
                 Dependency {
                     task_id: task().task_id,
                     title: "Second".into(),
                     result: None,
                     failure: Some(failed),
+                    number: 0,
                 },
             ],
             feedback: Some(Feedback { score: 0.25, text: "be better".into(), result: Some(dependency) }),
@@ -185,6 +187,7 @@ async fn failures_go_to_the_coordinator_with_their_code() {
         title: "Gone".into(),
         result: Some(RecordRef { offset: 1_000, ..at.clone() }),
         failure: None,
+        number: 0,
     };
     let other = Dependency {
         result: Some(RecordRef { envelope_id: starling_protocol::EnvelopeId::from_string("other"), ..at }),
@@ -236,8 +239,13 @@ async fn a_prompt_that_is_too_long_for_the_model_is_shortened_once_and_later_one
     });
     let stage = stage(model.clone()).await;
     let long = stored(&stage, earlier_result(&"many words ".repeat(5_000))).await;
-    let dependency =
-        Dependency { task_id: task().task_id, title: "Long".into(), result: Some(long), failure: None };
+    let dependency = Dependency {
+        task_id: task().task_id,
+        title: "Long".into(),
+        result: Some(long),
+        failure: None,
+        number: 0,
+    };
     for (calls, asked) in [(2, 2), (1, 3)] {
         give(&stage, Task { dependencies: vec![dependency.clone()], ..task() }).await;
         let result = result(&stage.critic).await;
@@ -255,8 +263,13 @@ async fn the_prompt_is_made_to_fit_what_the_step_may_take() {
     let model = ScriptedModel::saying("done");
     let stage = stage(model.clone()).await;
     let long = stored(&stage, earlier_result(&"many words ".repeat(5_000))).await;
-    let dependency =
-        Dependency { task_id: task().task_id, title: "Long".into(), result: Some(long), failure: None };
+    let dependency = Dependency {
+        task_id: task().task_id,
+        title: "Long".into(),
+        result: Some(long),
+        failure: None,
+        number: 0,
+    };
     let catalogue = AgentCatalogue::load(None).unwrap();
     let reply = i64::from(catalogue.get("worker").unwrap().reply_tokens());
     let allowance = Allowance { calls: 2, tokens: Some(2 * (reply + 2_000)), cost_usd: None };

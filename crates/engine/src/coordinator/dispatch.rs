@@ -1,6 +1,7 @@
 //! Sends ready tasks to workers: as many as the windows allow, in fair order, each to a chosen partition.
 //! What is not sent can still be reordered and cancelled.
 
+use super::citations::number_of;
 use super::live::Live;
 use super::placement::Placement;
 use super::reserve::{Cover, Grant, cover};
@@ -8,7 +9,7 @@ use super::store::Store;
 use super::{Coordinator, CoordinatorSettings, Destination, Effect, FleetView};
 use starling_protocol::state::{Amount, TaskEntity};
 use starling_protocol::{
-    Body, Dependency, EnvelopeId, Feedback, IntentId, Role, Tag, Task, TaskState, Timestamp,
+    Body, Dependency, EnvelopeId, Feedback, IntentId, Role, Tag, Task, TaskKind, TaskState, Timestamp,
 };
 
 impl Coordinator {
@@ -163,8 +164,9 @@ fn message(live: &Live, task: &TaskEntity, grant: Grant) -> Task {
         agent: task.agent.clone(),
         goal: live.intent.goal.clone(),
         instruction: task.instruction.clone(),
-        intent_ref: live.intent.intent_ref.clone(),
-        dependencies: live.dependencies(task).map(dependency).collect(),
+        // What is condensed are the results alone.
+        intent_ref: live.intent.intent_ref.clone().filter(|_| task.kind != TaskKind::Reduce),
+        dependencies: live.dependencies(task).map(|on| dependency(on, task.kind)).collect(),
         feedback: feedback(task),
         next_tag: next,
         min_score: live.intent.min_score,
@@ -173,13 +175,15 @@ fn message(live: &Live, task: &TaskEntity, grant: Grant) -> Task {
     }
 }
 
-fn dependency(on: &TaskEntity) -> Dependency {
+fn dependency(on: &TaskEntity, of: TaskKind) -> Dependency {
+    let is_cited = of != TaskKind::Work && on.kind == TaskKind::Work;
     let succeeded = on.state == TaskState::Succeeded;
     Dependency {
         task_id: on.task_id.clone(),
         title: on.title.clone(),
         result: on.best.as_ref().filter(|_| succeeded).map(|best| best.result.clone()),
         failure: on.failure.clone().filter(|_| !succeeded),
+        number: if is_cited { number_of(on) } else { 0 },
     }
 }
 

@@ -83,6 +83,8 @@ pub struct CoordinatorSettings {
     pub worker_agent: String,
     /// The agent that makes the answer out of the results.
     pub synthesizer_agent: String,
+    /// The agent that condenses results.
+    pub reducer_agent: String,
     /// The agents that workers know.
     pub known_agents: BTreeSet<String>,
 
@@ -147,7 +149,8 @@ impl Default for CoordinatorSettings {
             max_notes: 200,
             worker_agent: "worker".into(),
             synthesizer_agent: "synthesizer".into(),
-            known_agents: ["worker", "synthesizer"].map(String::from).into(),
+            reducer_agent: "reducer".into(),
+            known_agents: ["worker", "synthesizer", "reducer"].map(String::from).into(),
             max_calls: None,
             max_tokens: None,
             max_cost_usd: None,

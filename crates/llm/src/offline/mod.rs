@@ -156,6 +156,7 @@ pub(crate) fn answer_to(purpose: Purpose, asked: &str) -> String {
         Purpose::Plan => plan::plan(&prompt),
         Purpose::Work => work::work(&prompt),
         Purpose::Judge => judge::verdict(&prompt),
+        Purpose::Synthesize if prompt.section("Instruction").is_some() => synthesis::digest(&prompt),
         Purpose::Synthesize => synthesis::answer(&prompt),
     }
 }

@@ -150,6 +150,7 @@ pub(crate) fn bodies() -> Vec<Body> {
                 latency_ms: 640,
                 depends_on: vec![task_id()],
                 error: "rate limited".into(),
+                cited: true,
             }],
             unpriced_calls: 2,
             cached_calls: 3,
@@ -197,8 +198,15 @@ pub(crate) fn task() -> Task {
                 title: "Extract".into(),
                 result: Some(record_ref("starling.critic")),
                 failure: None,
+                number: 3,
             },
-            Dependency { task_id: task_id(), title: "Clean".into(), result: None, failure: Some(failure()) },
+            Dependency {
+                task_id: task_id(),
+                title: "Clean".into(),
+                result: None,
+                failure: Some(failure()),
+                number: 0,
+            },
         ],
         feedback: Some(Feedback {
             score: 0.4,
@@ -299,6 +307,9 @@ pub(crate) fn fleet_beat() -> FleetBeat {
             model: "m".into(),
             demand: 12.5,
             found: 0.0,
+            open: 3,
+            waiting: 7,
+            breaker: 1,
         }],
     }
 }
