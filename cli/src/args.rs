@@ -49,6 +49,8 @@ pub enum Command {
     Doctor(DoctorArgs),
     /// Watch the swarm: services, lag, intents, failures, cost.
     Top(TopArgs),
+    /// List the agents, or check a folder of them.
+    Agents(AgentsArgs),
     /// Run all services in one process against a real broker.
     Dev(DevArgs),
     /// Serve a model endpoint that is no LLM and misbehaves as it is told, to rehearse with.
@@ -238,6 +240,18 @@ pub struct TopArgs {
     /// Print the state once as plain text and leave; also what happens where there is no terminal.
     #[arg(long)]
     pub once: bool,
+}
+
+/// `starling agents`.
+#[derive(Debug, Args)]
+pub struct AgentsArgs {
+    /// Whether the agents in this folder could be used: exit code 64 if not, with all faults. Otherwise those are listed
+    /// that agents.dir names.
+    #[arg(long, value_name = "DIR")]
+    pub check: Option<PathBuf>,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `starling dev`.

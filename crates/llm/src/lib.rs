@@ -4,6 +4,7 @@
 //! ([`OfflineModel`]) behind it, and [`CachedModel`] in front of it for who asks what was asked before. [`mock`] is an endpoint to test against.
 
 mod allowance;
+mod by_schema;
 mod cache;
 mod chain;
 mod hedge;
@@ -26,8 +27,8 @@ pub use limiter::{Answer, Ask, Hints, Leave, Limiter, NotSent, Quota};
 pub use offline::{OfflineModel, OfflineOptions};
 pub use openai::{Backoff, JsonForm, ModelNames, OpenAiModel, OpenAiOptions, OptionsError, Price};
 pub use port::{
-    ChatReply, ChatRequest, FailedAttempts, Format, JsonCheck, Message, Model, ModelError, ModelErrorKind,
-    ModelInfo, Purpose, Purposes, Reuse, Speaker, StreamEvent, TextStream,
+    ChatReply, ChatRequest, FailedAttempts, Format, JsonCheck, Message, Model, ModelChoice, ModelError,
+    ModelErrorKind, ModelInfo, Purpose, Purposes, Reuse, Speaker, StreamEvent, TextStream,
 };
 pub use preflight::{Feature, Preflight, PreflightOptions, Trial, Verdict};
 pub use tokens::{Capacity, Encoding, estimated_tokens};

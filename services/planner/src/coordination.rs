@@ -9,6 +9,7 @@ use starling_runtime::{
     router::RouteError,
     stateful::{PartitionPhase, StatefulError, StatefulParts, StatefulProcessor, StatefulReport},
 };
+use starling_service::AgentsInForce;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
@@ -34,10 +35,10 @@ pub enum CoordinationError {
 /// See [`CoordinationError`].
 pub(crate) async fn coordinate(
     node: Node,
-    catalogue: Arc<AgentCatalogue>,
+    agents: AgentsInForce,
     stop: CancellationToken,
 ) -> Result<(), CoordinationError> {
-    let settings = Arc::new(coordinator_settings(&node, &catalogue)?);
+    let settings = Arc::new(coordinator_settings(&node, &agents.now())?);
     let worker_partitions = node.router.partitions(&Topic::Worker(None))?;
     let make = Arc::new(move |partition| Coordinator::new(settings.clone(), partition, worker_partitions));
     let mut processor = StatefulProcessor::join(StatefulParts::on(&node, make)).await?;

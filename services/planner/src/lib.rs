@@ -8,7 +8,7 @@ mod plan;
 mod service;
 
 pub use coordination::CoordinationError;
-pub use costs::call_costs;
+pub use costs::{call_costs, model_of};
 pub use intake::{INTENT_TOO_LARGE, INVALID_INTENT, IntakeHandler, UNACCEPTABLE_INTENT};
 pub use plan::{
     Draft, DraftError, INVALID_PLAN, InstructionLimit, PlanHandler, PlanOptions, PlanStream,

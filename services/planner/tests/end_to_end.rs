@@ -33,7 +33,7 @@ async fn swarm_with(model: Arc<dyn Model>, settings: &[(&str, &str)]) -> (Node, 
     ];
     overrides.extend(settings);
     let node = memory_node(&overrides).await;
-    let parts = Parts { model, catalogue: Arc::new(AgentCatalogue::load(None).unwrap()) };
+    let parts = Parts { model, agents: Arc::new(AgentCatalogue::load(None).unwrap()).into() };
     tokio::spawn(starling_planner::serve(node.clone(), parts.clone()));
     tokio::spawn(starling_worker::serve(node.clone(), parts.clone(), None));
     tokio::spawn(starling_critic::serve(node.clone(), parts));

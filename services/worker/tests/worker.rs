@@ -2,16 +2,19 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use starling_agents::AgentCatalogue;
-use starling_llm::{Capacity, ChatRequest, Encoding, Model, ModelErrorKind, Purpose};
+use starling_llm::{
+    Capacity, ChatRequest, Encoding, Format, Model, ModelChoice, ModelErrorKind, OfflineModel, Purpose,
+};
 use starling_protocol::{
     Allowance, Body, CallReport, Dependency, Failure, Feedback, IndexRange, Input, Intent, IntentId,
     RecordRef, Role, RunId, Tag, Task, TaskId, TaskKind, TaskResult, TaskTerms, Topic,
 };
 use starling_runtime::{Node, telemetry::Spans};
-use starling_service::testing::{
-    Answer, Ear, ScriptedModel, envelope, keeping, memory_node, publish, saying_in_turn, serve,
+use starling_service::{
+    AgentsInForce,
+    testing::{Answer, Ear, ScriptedModel, envelope, keeping, memory_node, publish, saying_in_turn, serve},
 };
-use starling_worker::{OUTPUT_TOO_LARGE, UNKNOWN_AGENT, WorkHandler, WorkOptions};
+use starling_worker::{OUTPUT_MISFIT, OUTPUT_TOO_LARGE, UNKNOWN_AGENT, WorkHandler, WorkOptions};
 use std::sync::Arc;
 
 struct Stage {
@@ -21,8 +24,11 @@ struct Stage {
 }
 
 async fn stage(model: Arc<dyn Model>) -> Stage {
+    stage_with(model, Arc::new(AgentCatalogue::load(None).unwrap()).into()).await
+}
+
+async fn stage_with(model: Arc<dyn Model>, catalogue: AgentsInForce) -> Stage {
     let node = memory_node(&[("topics.partitions.worker", "4")]).await;
-    let catalogue = Arc::new(AgentCatalogue::load(None).unwrap());
     let options = WorkOptions { max_output_bytes: 1_000, ..WorkOptions::default() };
     let handler = WorkHandler::new(model, catalogue, Spans::off(), node.clock.clone(), options);
     serve(&node, Topic::Worker(None), Arc::new(handler));
@@ -365,5 +371,64 @@ async fn a_reply_that_cannot_be_used_is_given_to_nobody_else_and_a_later_attempt
         assert_eq!((result.report.calls, result.report.cached_calls), (calls, cached_calls), "{said}");
     }
     assert_eq!(model.asked().len(), 3);
+    stage.node.shutdown.cancel();
+}
+
+/// The built-in agents, and one that answers in JSON, of its own model.
+fn with_clerk(required: &str) -> Arc<AgentCatalogue> {
+    let dir = tempfile::tempdir().unwrap();
+    let clerk = format!(
+        "name = \"clerk\"\ndescription = \"d\"\npurpose = \"work\"\nprompt = \"Fill it in.\"\nmodel = \"form-filler\"\n\
+         [output_schema]\ntype = \"object\"\nrequired = [{required:?}]\n\
+         properties = {{ {required} = {{ type = \"string\" }} }}\n"
+    );
+    std::fs::write(dir.path().join("clerk.toml"), clerk).unwrap();
+    Arc::new(AgentCatalogue::load(Some(dir.path())).unwrap())
+}
+
+#[tokio::test]
+async fn an_agent_with_a_schema_asks_its_own_model_for_json_and_what_does_not_fit_is_a_failure_that_can_be_mended()
+ {
+    let model = saying_in_turn(&["{\"name\": 7}", "{\"name\": \"X1\"}"]);
+    let stage = stage_with(keeping(model.clone()), with_clerk("name").into()).await;
+    let form = Task { agent: "clerk".into(), attempt: 1, ..task() };
+    give(&stage, form.clone()).await;
+    let failure = result(&stage.coordinator).await.failure.unwrap();
+    assert_eq!((failure.code.as_str(), failure.retryable), (OUTPUT_MISFIT, true));
+    assert!(failure.message.contains("At /name: "), "{}", failure.message);
+    give(&stage, form).await;
+    assert_eq!(
+        result(&stage.critic).await.output,
+        "{\"name\": \"X1\"}",
+        "what did not fit is kept for nobody"
+    );
+    for asked in model.asked() {
+        assert_eq!(asked.model, Some(ModelChoice::Named("form-filler".into())));
+        let Format::Json { name, check: Some(check), .. } = asked.format else { panic!("no JSON") };
+        assert_eq!(name, "clerk");
+        assert!(check.of("{\"name\": 7}").is_err() && check.of("{\"name\": \"\"}").is_ok());
+    }
+    stage.node.shutdown.cancel();
+}
+
+#[tokio::test]
+async fn the_offline_model_fills_in_forms() {
+    let stage = stage_with(Arc::new(OfflineModel::new()), with_clerk("name").into()).await;
+    give(&stage, Task { agent: "clerk".into(), ..task() }).await;
+    let output = result(&stage.critic).await.output;
+    assert!(output.starts_with("{\"name\":\""), "{output}");
+    stage.node.shutdown.cancel();
+}
+
+#[tokio::test]
+async fn agents_that_change_hold_for_the_next_task() {
+    let model = ScriptedModel::saying("{\"price\": \"7\"}");
+    let (sender, agents) = tokio::sync::watch::channel(with_clerk("name"));
+    let stage = stage_with(model.clone(), agents.into()).await;
+    give(&stage, Task { agent: "clerk".into(), ..task() }).await;
+    assert_eq!(result(&stage.coordinator).await.failure.unwrap().code, OUTPUT_MISFIT);
+    sender.send(with_clerk("price")).unwrap();
+    give(&stage, Task { agent: "clerk".into(), ..task() }).await;
+    assert!(result(&stage.critic).await.failure.is_none());
     stage.node.shutdown.cancel();
 }

@@ -89,6 +89,7 @@ mod tests {
             traceparent: None,
             allowance: None,
             reuse: Reuse::Allowed,
+            model: None,
         }
     }
 

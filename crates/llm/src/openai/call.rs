@@ -64,7 +64,7 @@ impl Call {
         request: ChatRequest,
         streams: bool,
     ) -> Result<Call, ModelError> {
-        let asked = endpoint.options.models.for_purpose(request.purpose).to_owned();
+        let asked = endpoint.options.models.for_request(&request).to_owned();
         let mut call = Call {
             dialect: endpoint.dialects.of(&asked),
             encoding: endpoint.options.encoding_of(&asked),
@@ -114,7 +114,7 @@ impl Call {
                 let response = self.send(&mut leave).await?;
                 let most = self.endpoint.options.max_response_bytes;
                 let body = read_body(response, most).await?;
-                reply::read_completion(&body, wanted)
+                reply::read_completion(&body, &wanted)
             };
             let outcome = timeout_at(limit, attempt).await;
             self.ledger.calls += 1;

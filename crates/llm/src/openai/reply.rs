@@ -76,7 +76,7 @@ impl From<Fault> for Spoiled {
 }
 
 /// What a reply has to be.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Wanted {
     /// The bracket that it begins with; `None` for prose.
     pub(super) opener: Option<char>,
@@ -90,14 +90,14 @@ impl Wanted {
             Format::Text => Wanted::default(),
             Format::Json { schema, check, .. } => {
                 let array = schema.get("type").and_then(Value::as_str) == Some("array");
-                Wanted { opener: Some(if array { '[' } else { '{' }), check: *check }
+                Wanted { opener: Some(if array { '[' } else { '{' }), check: check.clone() }
             }
         }
     }
 }
 
 /// Reads the body of a 200.
-pub(super) fn read_completion(body: &[u8], wanted: Wanted) -> Result<Reply, Spoiled> {
+pub(super) fn read_completion(body: &[u8], wanted: &Wanted) -> Result<Reply, Spoiled> {
     let completion = once(body).map_err(|error| {
         let start = String::from_utf8_lossy(body.get(..200).unwrap_or(body));
         Fault::bad_reply(format!(
@@ -150,7 +150,7 @@ fn refused(finish: Option<&str>, refusal: Option<&str>) -> Option<Fault> {
         .then(|| Fault::held_back("the provider's content filter stopped the reply"))
 }
 
-fn usable_text(raw: &str, wanted: Wanted, finish: Option<&str>) -> Result<String, Fault> {
+fn usable_text(raw: &str, wanted: &Wanted, finish: Option<&str>) -> Result<String, Fault> {
     let cut = finish == Some("length");
     let Some(opener) = wanted.opener else {
         return match json_text::prose(raw) {
@@ -163,7 +163,7 @@ fn usable_text(raw: &str, wanted: Wanted, finish: Option<&str>) -> Result<String
         return Err(empty(cut));
     }
     let json = json_text::extract(raw, opener).map_err(|reason| no_json(&reason, cut, raw))?;
-    match wanted.check.map_or(Ok(()), |check| check(&json)) {
+    match wanted.check.as_ref().map_or(Ok(()), |check| check.of(&json)) {
         Ok(()) => Ok(json.into_owned()),
         Err(wrong) => {
             let message = format!("the JSON of the reply is not what was asked for: {wrong}");
@@ -383,7 +383,7 @@ mod tests {
             (said("<think>{\"a\":1}", "stop"), Some('{'), Err(Kind::BadReply)),
         ];
         for (body, opener, expected) in table {
-            let got = read_completion(body.as_bytes(), Wanted { opener, check: None });
+            let got = read_completion(body.as_bytes(), &Wanted { opener, check: None });
             match expected {
                 Ok(text) => assert_eq!(got.unwrap().text, text),
                 Err(kind) => assert_eq!(got.unwrap_err().fault.kind, kind, "{}", fault::quote(&body)),
@@ -407,7 +407,7 @@ mod tests {
             assert_eq!((usage.prompt_tokens, usage.cached_tokens), (100, cached));
         }
         let spoiled =
-            read_completion(said("{", "length").as_bytes(), Wanted { opener: Some('{'), check: None })
+            read_completion(said("{", "length").as_bytes(), &Wanted { opener: Some('{'), check: None })
                 .unwrap_err();
         assert!(spoiled.fault.message.contains("cut off at max_tokens"));
         assert_eq!(spoiled.usage.unwrap().prompt_tokens, 3);

@@ -81,6 +81,7 @@ pub async fn draft(
         traceparent: None,
         allowance,
         reuse: Reuse::Allowed,
+        model: planner.model.clone(),
     };
     let reply = Window::default().chat(model, Purpose::Plan, prompt, request).await.reply?;
     let mut text = PlanStream::new(PlanStreamLimits::default());

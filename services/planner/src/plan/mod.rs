@@ -24,7 +24,7 @@ use starling_protocol::{
     TaskSpec, ids::digest,
 };
 use starling_runtime::{Clock, EnvelopeHandler, HandleError, HandlerContext, Random, telemetry::Spans};
-use starling_service::{Asked, IntentTexts, Unread, Window, instant_of};
+use starling_service::{AgentsInForce, Asked, IntentTexts, Unread, Window, instant_of};
 use std::sync::Arc;
 use tokio::time::Instant;
 
@@ -61,8 +61,7 @@ impl Default for PlanOptions {
 /// Handles plan requests.
 pub struct PlanHandler {
     model: Arc<dyn Model>,
-    catalogue: Arc<AgentCatalogue>,
-    schema: Arc<serde_json::Value>,
+    agents: AgentsInForce,
     spans: Spans,
     clock: Clock,
     random: Random,
@@ -75,15 +74,14 @@ impl PlanHandler {
     /// A plan loop that asks `model`.
     pub fn new(
         model: Arc<dyn Model>,
-        catalogue: Arc<AgentCatalogue>,
+        agents: impl Into<AgentsInForce>,
         spans: Spans,
         clock: Clock,
         random: Random,
         options: PlanOptions,
     ) -> Self {
-        let schema = Arc::new(plan_schema(catalogue.workers().map(|agent| agent.name.as_str())));
         let (in_flight, window) = (InFlight::default(), Window::default());
-        Self { model, catalogue, schema, spans, clock, random, options, in_flight, window }
+        Self { model, agents: agents.into(), spans, clock, random, options, in_flight, window }
     }
 
     async fn plan(
@@ -115,7 +113,8 @@ impl PlanHandler {
                 return Ok(());
             }
         }
-        let agent = self.catalogue.planner();
+        let catalogue = self.agents.now();
+        let agent = catalogue.planner();
         let mut span = self.spans.invoke_agent(&agent.name, &cx.traceparent);
         span.set_with("starling.intent_id", || envelope.intent_id.as_str().to_owned());
         span.set_with("starling.run_id", || run.as_str().to_owned());
@@ -127,8 +126,9 @@ impl PlanHandler {
         let end = match intent.map_err(Unread::from) {
             Ok(intent) => {
                 let texts = IntentTexts::of(intent.as_ref());
-                let ask = |budget| self.question(envelope, request, agent, texts, span.traceparent(), budget);
-                self.ask(ask, request.max_tasks, &mut fragments).await
+                let ask =
+                    |budget| self.question(envelope, request, &catalogue, texts, span.traceparent(), budget);
+                self.ask(ask, request.max_tasks, &catalogue, &mut fragments).await
             }
             Err(Unread::Failed(failure)) => PlanEnd { failure: Some(failure), ..PlanEnd::default() },
             Err(Unread::Later(retry)) => return Err(retry),
@@ -145,12 +145,14 @@ impl PlanHandler {
         &self,
         envelope: &Envelope,
         request: &PlanRequest,
-        agent: &Agent,
+        catalogue: &AgentCatalogue,
         texts: IntentTexts<'_>,
         traceparent: &str,
         budget: PromptBudget,
     ) -> ChatRequest {
-        let agents: Vec<&Agent> = self.catalogue.workers().collect();
+        let agent = catalogue.planner();
+        let agents: Vec<&Agent> = catalogue.workers().collect();
+        let schema = Arc::new(plan_schema(agents.iter().map(|agent| agent.name.as_str())));
         let prompt = PlanPrompt {
             goal: &request.goal,
             max_tasks: request.max_tasks,
@@ -166,13 +168,14 @@ impl PlanHandler {
             messages: within(request.allowance.as_ref(), agent, budget, |budget| {
                 plan_messages(agent, &prompt, budget)
             }),
-            format: Format::Json { name: PLAN_SCHEMA.to_owned(), schema: self.schema.clone(), check: None },
+            format: Format::Json { name: PLAN_SCHEMA.to_owned(), schema, check: None },
             max_tokens: budget.max_tokens(agent, request.allowance.as_ref()),
             temperature: agent.temperature,
             deadline: instant_of(envelope.deadline, &self.clock),
             traceparent: Some(traceparent.to_owned()),
             allowance: request.allowance,
             reuse: Reuse::for_attempt(request.plan_attempt),
+            model: agent.model.clone(),
         }
     }
 
@@ -181,6 +184,7 @@ impl PlanHandler {
         &self,
         build: impl Fn(PromptBudget) -> ChatRequest,
         max_tasks: i32,
+        catalogue: &AgentCatalogue,
         fragments: &mut Fragments<'_>,
     ) -> PlanEnd {
         let begun = Instant::now();
@@ -190,7 +194,7 @@ impl PlanHandler {
             Ok(events) => events.fuse(),
             Err(error) => return model_end(&error),
         };
-        let end = match self.read(&mut events, max_tasks, fragments).await {
+        let end = match self.read(&mut events, max_tasks, catalogue, fragments).await {
             Ok(end) => end,
             Err(failure) => {
                 let report = match events.next().now_or_never() {
@@ -226,6 +230,7 @@ impl PlanHandler {
         &self,
         events: &mut Fuse<TextStream>,
         max_tasks: i32,
+        catalogue: &AgentCatalogue,
         fragments: &mut Fragments<'_>,
     ) -> Result<PlanEnd, Failure> {
         let mut text = PlanStream::new(self.options.reply);
@@ -243,8 +248,8 @@ impl PlanHandler {
                             if fragments.ordinal() >= max_tasks {
                                 return Err(invalid(format!("the plan has more than {max_tasks} tasks")));
                             }
-                            let spec = task_spec(&task, fragments.ordinal(), &self.catalogue, limit)
-                                .map_err(invalid)?;
+                            let spec =
+                                task_spec(&task, fragments.ordinal(), catalogue, limit).map_err(invalid)?;
                             fragments.add(spec, self.clock.now()).await;
                         }
                     }
