@@ -1,6 +1,6 @@
 //! The command line.
 
-use crate::{dlq::DlqCommand, instant::instant, mock_llm::MockLlmArgs};
+use crate::{batch::BatchArgs, dlq::DlqCommand, instant::instant, mock_llm::MockLlmArgs};
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use starling_protocol::Timestamp;
 use starling_runtime::process::CommonFlags;
@@ -23,6 +23,9 @@ pub struct Cli {
 pub enum Command {
     /// Run an intent and wait for the answer: in this process, or with --brokers by a running swarm.
     Run(RunArgs),
+    /// Run an intent for each row of a file; started again, it goes on where it ended: in this process, or with --brokers by a
+    /// running swarm.
+    Batch(BatchArgs),
     /// Publish an intent and print its id.
     Submit(IntentArgs),
     /// Follow an intent until it ends.

@@ -7,7 +7,7 @@ use starling_protocol::{Codec, fleet::FleetBeat};
 use starling_runtime::{Clock, Node, NodeParts, Random, Settings, telemetry::Spans, topics::topic_specs};
 use starling_service::{Parts, traced};
 use std::{sync::Arc, time::Duration};
-use tokio::task::JoinSet;
+use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
 /// How long the services may take to be ready.
@@ -31,6 +31,8 @@ pub struct Swarm {
     model: Arc<dyn Model>,
     workers: usize,
     services: JoinSet<Result<(), String>>,
+    /// Told what broke first, as long as the services run.
+    failure: watch::Receiver<Option<String>>,
 }
 
 impl Swarm {
@@ -80,27 +82,40 @@ impl Swarm {
             parts.model = traced(model, &node);
         }
         let mut services = JoinSet::new();
+        let (failed, failure) = watch::channel(None);
         if shape.planner {
             let planner = starling_planner::serve(node.clone(), parts.clone());
-            services.spawn(async move { planner.await.map_err(|error| error.to_string()) });
+            services.spawn(watched(planner, failed.clone()));
         }
         let critic = starling_critic::serve(node.clone(), parts.clone());
-        services.spawn(async move { critic.await.map_err(|error| error.to_string()) });
+        services.spawn(watched(critic, failed.clone()));
         for member in 0..shape.workers {
             // A member of its own to the group and to the fleet, though of the same process.
             let process =
                 if member == 0 { node.process.clone() } else { format!("{}-{member}", node.process).into() };
             let member = Node { process, ..node.clone() };
             let worker = starling_worker::serve(member, parts.clone(), None);
-            services.spawn(async move { worker.await.map_err(|error| error.to_string()) });
+            services.spawn(watched(worker, failed.clone()));
         }
-        Ok(Self { node, model: parts.model, workers: shape.workers, services })
+        Ok(Self { node, model: parts.model, workers: shape.workers, services, failure })
     }
 
     /// The bus that the swarm is on.
     #[must_use]
     pub fn bus(&self) -> Arc<dyn Bus> {
         self.node.bus.clone()
+    }
+
+    /// Resolves when a service has failed; while all are well, never.
+    pub fn broken(&self) -> impl Future<Output = CliError> + Send + 'static {
+        let mut failure = self.failure.clone();
+        async move {
+            let failed = failure.wait_for(Option::is_some).await.map(|failed| failed.clone());
+            match failed {
+                Ok(failed) => CliError::Failed(failed.unwrap_or_default()),
+                Err(_) => std::future::pending().await, // all have ended in order
+            }
+        }
     }
 
     /// The model of its services, with all that stands between them and an endpoint.
@@ -181,4 +196,16 @@ impl Swarm {
         self.node.leave().await;
         self.node.bus.flush(FLUSH).await;
     }
+}
+
+/// Runs a service, and tells if it fails.
+async fn watched<E: std::fmt::Display>(
+    service: impl Future<Output = Result<(), E>>,
+    failed: watch::Sender<Option<String>>,
+) -> Result<(), String> {
+    let ended = service.await.map_err(|error| error.to_string());
+    if let Err(error) = &ended {
+        failed.send_if_modified(|first| first.is_none() && first.replace(error.clone()).is_none());
+    }
+    ended
 }

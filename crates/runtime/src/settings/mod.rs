@@ -4,6 +4,7 @@
 //! default.
 
 mod audit;
+mod batch;
 mod coordinator;
 mod dead_letters;
 mod layers;
@@ -19,6 +20,7 @@ mod together;
 mod units;
 
 pub use audit::AuditSettings;
+pub use batch::BatchSettings;
 pub use dead_letters::{DeadLetterSettings, DlqSettings, Shares};
 pub use model::{
     BulkheadSettings, CacheSettings, ModelPrice, ModelSettings, Nearby, Offline, OllamaSettings, RateSettings,
@@ -76,6 +78,8 @@ pub struct Settings {
     pub http: HttpSettings,
     /// Accounting for intents.
     pub audit: AuditSettings,
+    /// Running a file of rows.
+    pub batch: BatchSettings,
 }
 
 /// Where settings come from, beside the built-in defaults.

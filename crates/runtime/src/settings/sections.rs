@@ -257,6 +257,7 @@ pub(super) fn read(r: &mut Reader) -> Settings {
             stalled_after: r.duration("http.stalled_after", SECOND..=HOUR),
         },
         audit: super::audit::read(r),
+        batch: super::batch::read(r),
     };
     if settings.fleet.forget_after < settings.fleet.interval {
         r.complain(
