@@ -127,7 +127,8 @@ impl IntentArgs {
     }
 }
 
-fn playbook(name: &str) -> Result<PlanStrategy, String> {
+/// A strategy by the name of its playbook.
+pub(crate) fn playbook(name: &str) -> Result<PlanStrategy, String> {
     format!("playbook:{name}").parse().map_err(|_| "a name of a-z 0-9 - _ is expected".to_owned())
 }
 
@@ -264,6 +265,8 @@ pub struct HealthArgs {
 pub enum BenchCommand {
     /// Intents with many independent tasks: throughput.
     Fanout(FanoutArgs),
+    /// A file of rows, an intent for each: time and memory, and whether each is in the output once.
+    Batch(BenchBatchArgs),
     /// Numbers of workers: what each makes of a model that takes its time.
     Scaling(ScalingArgs),
     /// Layers of tasks, each on all of the layer before: latency of an intent.
@@ -346,6 +349,26 @@ pub struct FanoutArgs {
     /// Leave out the bare pipeline that the swarm is compared with.
     #[arg(long)]
     pub no_bare: bool,
+    /// The swarm.
+    #[command(flatten)]
+    pub swarm: SwarmArgs,
+}
+
+/// `starling bench batch`.
+#[derive(Clone, Debug, Args)]
+pub struct BenchBatchArgs {
+    /// Rows.
+    #[arg(long, default_value_t = 12_000)]
+    pub rows: usize,
+    /// Tasks of each row's plan.
+    #[arg(long, default_value_t = 4)]
+    pub tasks: usize,
+    /// Rows under way at once.
+    #[arg(long, default_value_t = 100)]
+    pub concurrency: usize,
+    /// Write the outcomes in the order of the rows.
+    #[arg(long)]
+    pub in_order: bool,
     /// The swarm.
     #[command(flatten)]
     pub swarm: SwarmArgs,

@@ -1,8 +1,8 @@
 //! The flags of `starling batch`.
 
-use crate::args::Strategy;
+use crate::args::playbook;
 use clap::{Args, ValueEnum};
-use starling_protocol::Timestamp;
+use starling_protocol::{PlanStrategy, Timestamp};
 use starling_runtime::{Clock, settings::parse_duration};
 use std::{path::PathBuf, time::Duration};
 
@@ -11,18 +11,26 @@ use std::{path::PathBuf, time::Duration};
 pub struct BatchArgs {
     /// The rows: CSV or TSV with a line of column names, or JSON Lines with an object in each line.
     pub input: PathBuf,
-    /// What is wanted of each row, with its columns in double braces: "Describe {{name}}".
-    #[arg(long, value_name = "TEMPLATE")]
-    pub goal: String,
+    /// What is wanted of each row, with its columns in double braces: "Describe {{name}}". A playbook may have a goal of its
+    /// own.
+    #[arg(long, value_name = "TEMPLATE", required_unless_present = "playbook")]
+    pub goal: Option<String>,
     /// Where the outcomes go, one JSON object in each line. If it is there already, the batch goes on where it ended.
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
     /// How the rows are written; without it, as the file's name ends.
     #[arg(long, value_enum)]
     pub format: Option<RowFormat>,
-    /// How to plan each row.
-    #[arg(long, value_enum, default_value_t = Strategy::Single)]
-    pub strategy: Strategy,
+    /// How to plan each row: single (one task), llm (a model writes the plan), map (the goal for each item), auto (one of
+    /// these, by what the row has), or playbook:NAME.
+    #[arg(long, default_value_t = PlanStrategy::Single)]
+    pub strategy: PlanStrategy,
+    /// Plan each row by this playbook, whose parameters are the columns; short for --strategy playbook:NAME.
+    #[arg(long, value_name = "NAME", value_parser = playbook, conflicts_with = "strategy")]
+    pub playbook: Option<PlanStrategy>,
+    /// The column with the things to treat one by one: a JSON array, or the text of one.
+    #[arg(long, value_name = "COLUMN")]
+    pub items: Option<String>,
     /// The batch's name: a row that was done under it is not done again. Without it, it follows from goal, strategy and
     /// the name of the input file.
     #[arg(long)]
@@ -73,6 +81,14 @@ pub struct BatchArgs {
     /// One JSON object on stdout at the end, nothing else.
     #[arg(long)]
     pub json: bool,
+}
+
+impl BatchArgs {
+    /// How to plan.
+    #[must_use]
+    pub fn strategy(&self) -> &PlanStrategy {
+        self.playbook.as_ref().unwrap_or(&self.strategy)
+    }
 }
 
 /// How rows are written.

@@ -81,14 +81,9 @@ impl Batch<'_> {
     pub async fn run(self, outside: Outside) -> Result<Summary, CliError> {
         let tag = BatchTag::of(&self.name);
         let reader = self.input.open()?;
-        let missing = reader.columns().map_or_else(Vec::new, |columns| self.wish.goal.missing(columns));
-        if !missing.is_empty() {
-            let names = missing.join(", ");
-            return Err(CliError::Usage(format!(
-                "{} has no column {names}, which the goal needs",
-                self.input.name()
-            )));
-        }
+        self.wish
+            .fits(reader.columns())
+            .map_err(|fault| CliError::Usage(format!("{}: {fault}", self.input.name())))?;
         let clock = Clock::system();
         let (output, Past { settled, spent }) =
             Output::open(&self.out, &tag, clock.now(), self.settings.fsync)?;

@@ -18,8 +18,8 @@ use tokio::{
 pub(super) async fn batch(session: &Session, args: BatchArgs) -> Result<ExitCode, CliError> {
     let settings = &session.settings.batch;
     let input = Input::new(&args.input, args.format, settings.max_row)?;
-    let goal =
-        GoalTemplate::parse(&args.goal).map_err(|fault| CliError::Usage(format!("--goal: {fault}")))?;
+    let goal = args.goal.as_deref().map(GoalTemplate::parse).transpose();
+    let goal = goal.map_err(|fault| CliError::Usage(format!("--goal: {fault}")))?;
     let name = args.name.clone().unwrap_or_else(|| default_name(&args, &input));
     let swarm = if session.brokers_given() { None } else { Some(Swarm::embedded(session).await?) };
     if let Some(swarm) = &swarm {
@@ -39,6 +39,7 @@ pub(super) async fn batch(session: &Session, args: BatchArgs) -> Result<ExitCode
         Some(swarm) => swarm.broken().boxed(),
         None => future::pending().boxed(),
     };
+    let strategy = args.strategy().clone();
     let batch = Batch {
         client: &client,
         input,
@@ -46,7 +47,8 @@ pub(super) async fn batch(session: &Session, args: BatchArgs) -> Result<ExitCode
         name,
         wish: Wish {
             goal,
-            strategy: args.strategy,
+            strategy,
+            items: args.items,
             tenant: args.tenant,
             priority: args.priority,
             limits: Limits {
@@ -89,7 +91,8 @@ pub(super) async fn batch(session: &Session, args: BatchArgs) -> Result<ExitCode
 /// The same for the same wish and the same file: started again, it is the same batch.
 fn default_name(args: &BatchArgs, input: &Input) -> String {
     let file = input.name();
-    let wish = digest(&[args.strategy.name(), &args.goal, &file]);
+    let (strategy, goal) = (args.strategy().to_string(), args.goal.as_deref().unwrap_or_default());
+    let wish = digest(&[&strategy, goal, &file]);
     format!("{file}-{}", wish.get(..12).unwrap_or(&wish))
 }
 

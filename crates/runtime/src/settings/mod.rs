@@ -29,8 +29,8 @@ pub use provider::{JsonAsked, ProviderSettings};
 pub use registry::{RegistryMode, RegistrySettings};
 pub use sections::{
     ContentSettings, ControlSettings, FleetSettings, GroupProtocol, HttpSettings, IntakeSettings,
-    KafkaSettings, LogFormat, Partitions, ProcessorSettings, Retention, Slots, StateLogSettings,
-    TelemetrySettings, TopicSettings,
+    KafkaSettings, LogFormat, MemorySettings, Partitions, ProcessorSettings, Retention, Slots,
+    StateLogSettings, TelemetrySettings, TopicSettings,
 };
 
 use reader::Reader;
@@ -56,6 +56,8 @@ pub struct Settings {
     pub intake: IntakeSettings,
     /// Reading of referenced records.
     pub content: ContentSettings,
+    /// The bus in memory of a swarm in one process.
+    pub memory: MemorySettings,
     /// Following cancellations.
     pub control: ControlSettings,
     /// What processes tell each other.
