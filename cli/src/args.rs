@@ -2,7 +2,7 @@
 
 use crate::{dlq::DlqCommand, instant::instant, mock_llm::MockLlmArgs};
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
-use starling_protocol::Timestamp;
+use starling_protocol::{PlanStrategy, Timestamp};
 use starling_runtime::process::CommonFlags;
 use std::path::PathBuf;
 
@@ -66,8 +66,8 @@ pub enum Command {
 /// An intent.
 #[derive(Debug, Args)]
 pub struct IntentArgs {
-    /// What is wanted, in words.
-    pub goal: String,
+    /// What is wanted, in words. A playbook may have a goal of its own.
+    pub goal: Option<String>,
     /// A text file that comes with it; may be given several times.
     #[arg(long = "file", value_name = "FILE")]
     pub files: Vec<PathBuf>,
@@ -83,9 +83,16 @@ pub struct IntentArgs {
     /// 0 (batch) to 9 (somebody waits).
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(i32).range(0..=9))]
     pub priority: i32,
-    /// How to plan.
-    #[arg(long, value_enum, default_value_t = Strategy::Llm)]
-    pub strategy: Strategy,
+    /// How to plan: llm (a model writes the plan), single (one task), map (the goal for each item), auto (one of these, by
+    /// what the intent has), or playbook:NAME.
+    #[arg(long, default_value_t = PlanStrategy::Llm)]
+    pub strategy: PlanStrategy,
+    /// Plan by this playbook; short for --strategy playbook:NAME.
+    #[arg(long, value_name = "NAME", value_parser = playbook, conflicts_with = "strategy")]
+    pub playbook: Option<PlanStrategy>,
+    /// A named value, above all for a playbook; may be given several times. A list is a JSON array: 'languages=["de","fr"]'.
+    #[arg(long = "param", value_name = "NAME=VALUE", value_parser = parameter)]
+    pub parameters: Vec<(String, String)>,
     /// Seconds after which the intent expires.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=604_800))]
     pub timeout: Option<u64>,
@@ -109,24 +116,21 @@ pub struct IntentArgs {
     pub max_cost: Option<f64>,
 }
 
-/// How to plan.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Strategy {
-    /// A model writes the plan.
-    Llm,
-    /// One task, no plan.
-    Single,
+impl IntentArgs {
+    /// How to plan.
+    #[must_use]
+    pub fn strategy(&self) -> &PlanStrategy {
+        self.playbook.as_ref().unwrap_or(&self.strategy)
+    }
 }
 
-impl Strategy {
-    /// The name on the wire.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Strategy::Llm => "llm",
-            Strategy::Single => "single",
-        }
-    }
+fn playbook(name: &str) -> Result<PlanStrategy, String> {
+    format!("playbook:{name}").parse().map_err(|_| "a name of a-z 0-9 - _ is expected".to_owned())
+}
+
+fn parameter(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("NAME=VALUE is expected")?;
+    Ok((name.trim().to_owned(), value.to_owned()))
 }
 
 /// `starling run`.

@@ -294,6 +294,7 @@ impl Asker {
                 instruction: &instruction,
                 inputs: &[],
                 items: &[],
+                parameters: &BTreeMap::new(),
                 results: &[],
                 feedback: None,
             };

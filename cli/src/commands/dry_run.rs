@@ -52,6 +52,7 @@ pub(super) async fn dry_run(session: &Session, args: RunArgs) -> Result<ExitCode
             goal: &submission.intent.goal,
             inputs: &submission.intent.inputs,
             items: &submission.intent.items,
+            parameters: &submission.intent.parameters,
             max_tasks,
             allowance,
             deadline: Instant::now() + patience,

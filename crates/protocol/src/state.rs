@@ -4,7 +4,8 @@
 //! from life. An entity is always written whole.
 
 use crate::{
-    Failure, IntentId, OutcomeStatus, RecordRef, RunId, TaskId, TaskKind, TaskState, Timestamp, Usage,
+    AnswerSpec, Failure, IntentId, OutcomeStatus, RecordRef, RunId, TaskId, TaskKind, TaskState, TaskTerms,
+    Timestamp, Usage,
 };
 use serde::{Deserialize, Serialize};
 
@@ -330,6 +331,8 @@ pub struct RunEntity {
     pub plan_wanted: bool,
     /// Why the tenant's budget does not cover more; empty if it was not refused.
     pub refused: String,
+    /// How the answer is to be made; absent where nothing but the goal says it.
+    pub answer: Option<AnswerSpec>,
 }
 
 /// One task.
@@ -386,6 +389,8 @@ pub struct TaskEntity {
     pub reserved: Option<Amount>,
     /// Start of the window of the tenant's budget that this is charged to; absent where that is not bounded.
     pub charged: Option<Timestamp>,
+    /// What it reads, how long it may take, and what stands in for its output.
+    pub terms: TaskTerms,
 }
 
 /// An attempt worth keeping.

@@ -5,7 +5,7 @@ use starling_bus::InRecord;
 use starling_protocol::{Body, Envelope, RecordRef, headers::headers_of, ids::content_digest};
 
 /// How far a body's text reaches, in estimated tokens: a quarter of its bytes. What a reader takes from a
-/// record decides: the output of a result, the goal, inputs and items of an intent.
+/// record decides: the output of a result, the goal, inputs, items and parameters of an intent.
 #[must_use]
 pub fn estimated_tokens(body: &Body) -> i64 {
     let bytes: usize = match body {
@@ -13,7 +13,9 @@ pub fn estimated_tokens(body: &Body) -> i64 {
             let inputs: usize =
                 intent.inputs.iter().map(|input| input.content.len() + input.name.len()).sum();
             let items: usize = intent.items.iter().map(String::len).sum();
-            intent.goal.len() + inputs + items
+            let parameters: usize =
+                intent.parameters.iter().map(|(name, value)| name.len() + value.len()).sum();
+            intent.goal.len() + inputs + items + parameters
         }
         Body::TaskResult(result) => result.output.len(),
         Body::TaskTurn(turn) => {

@@ -15,7 +15,7 @@ mod window;
 pub use cache_figures::CacheCollector;
 pub use choice::{Choices, Chosen, FoundOllama, NoModel, choose_models, ollama_nearby};
 pub use deadline::instant_of;
-pub use material::{RECORD_GONE, Unread, intent_texts, output_of};
+pub use material::{IntentTexts, RECORD_GONE, Unread, output_of};
 pub use model::{AskedModel, cached, model_from, traced};
 pub use program::{Parts, run_service};
 pub use rate::{EndpointLimits, RateFigures, RateLimiter};

@@ -12,6 +12,6 @@ pub use costs::call_costs;
 pub use intake::{INTENT_TOO_LARGE, INVALID_INTENT, IntakeHandler, UNACCEPTABLE_INTENT};
 pub use plan::{
     Draft, DraftError, INVALID_PLAN, PlanHandler, PlanOptions, PlanStream, PlanStreamLimits, PlanTextFault,
-    Wanted, draft, task_spec,
+    UNKNOWN_STRATEGY, Wanted, draft, task_spec,
 };
 pub use service::{PlannerError, serve};

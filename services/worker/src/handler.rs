@@ -14,7 +14,7 @@ use starling_runtime::{
     Clock, EnvelopeHandler, HandleError, HandlerContext,
     telemetry::{ActiveSpan, Spans},
 };
-use starling_service::{Asked, Unread, Window, instant_of, intent_texts};
+use starling_service::{Asked, IntentTexts, Unread, Window, instant_of};
 use std::sync::Arc;
 
 /// The code of a failure because a task names an agent that this worker does not have.
@@ -124,11 +124,12 @@ impl WorkHandler {
     }
 
     fn messages(&self, agent: &Agent, task: &Task, reading: &Reading, budget: PromptBudget) -> Vec<Message> {
-        let (inputs, items) = intent_texts(reading.intent.as_ref());
+        let IntentTexts { inputs, items, parameters } =
+            IntentTexts::of(reading.intent.as_ref()).within(&task.terms);
         let results = &reading.results;
         within(task.allowance.as_ref(), agent, budget, |budget| match task.kind {
             TaskKind::Synthesis => {
-                let prompt = SynthesisPrompt { goal: &task.goal, inputs, items, results };
+                let prompt = SynthesisPrompt { goal: &task.goal, inputs, items, parameters, results };
                 synthesis_messages(agent, &prompt, budget)
             }
             TaskKind::Work => {
@@ -138,6 +139,7 @@ impl WorkHandler {
                     instruction: &task.instruction,
                     inputs,
                     items,
+                    parameters,
                     results,
                     feedback: task.feedback.as_ref().map(|feedback| EarlierAttempt {
                         score: feedback.score,
@@ -185,6 +187,7 @@ impl WorkHandler {
                 report,
                 worker: worker.to_owned(),
                 critic_allowance: task.critic_allowance,
+                rule_based: false,
             }),
         }
     }

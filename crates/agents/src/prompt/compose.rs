@@ -8,6 +8,7 @@ use super::{
 use crate::Agent;
 use starling_llm::{Message, Speaker};
 use starling_protocol::{Failure, Input};
+use std::collections::BTreeMap;
 
 /// What the planner is asked.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +21,8 @@ pub struct PlanPrompt<'a> {
     pub inputs: &'a [Input],
     /// Things to treat one by one.
     pub items: &'a [String],
+    /// Named values that came with the wish.
+    pub parameters: &'a BTreeMap<String, String>,
     /// The agents that the plan may name.
     pub agents: &'a [&'a Agent],
     /// Why the plan before was refused.
@@ -39,6 +42,8 @@ pub struct WorkPrompt<'a> {
     pub inputs: &'a [Input],
     /// Things that came with the wish.
     pub items: &'a [String],
+    /// Named values that came with it.
+    pub parameters: &'a BTreeMap<String, String>,
     /// Results of the tasks that this one depends on.
     pub results: &'a [TaskOutput],
     /// What was wrong with the attempt before.
@@ -89,16 +94,20 @@ pub struct SynthesisPrompt<'a> {
     pub inputs: &'a [Input],
     /// Things that came with the wish.
     pub items: &'a [String],
+    /// Named values that came with it.
+    pub parameters: &'a BTreeMap<String, String>,
     /// Results of the tasks.
     pub results: &'a [TaskOutput],
 }
 
-/// The conversation that asks for a plan: sections Goal, Limits, Inputs, Items, Agents, Feedback.
+/// The conversation that asks for a plan: sections Goal, Limits, Parameters, Inputs, Items, Agents,
+/// Feedback.
 #[must_use]
 pub fn plan_messages(agent: &Agent, prompt: &PlanPrompt<'_>, budget: PromptBudget) -> Vec<Message> {
     let goal = leading(prompt.goal, budget);
     let feedback = prompt.feedback.map(|feedback| leading(feedback, budget));
     let mut material = Material::default();
+    material.parameters(prompt.parameters);
     material.inputs(prompt.inputs);
     material.items(prompt.items);
     let mut material = material.shared(left(budget, [Some(&goal), feedback.as_ref()]));
@@ -117,14 +126,15 @@ pub fn plan_messages(agent: &Agent, prompt: &PlanPrompt<'_>, budget: PromptBudge
     conversation(agent, user)
 }
 
-/// The conversation that asks for a task to be done: sections Goal, Task, Instruction, Inputs, Items,
-/// Results, Feedback.
+/// The conversation that asks for a task to be done: sections Goal, Task, Instruction, Parameters, Inputs,
+/// Items, Results, Feedback.
 #[must_use]
 pub fn work_messages(agent: &Agent, prompt: &WorkPrompt<'_>, budget: PromptBudget) -> Vec<Message> {
     let goal = leading(prompt.goal, budget);
     let instruction = leading(prompt.instruction, budget);
     let advice = prompt.feedback.map(|feedback| leading(feedback.advice, budget));
     let mut material = Material::default();
+    material.parameters(prompt.parameters);
     material.inputs(prompt.inputs);
     material.items(prompt.items);
     material.results(prompt.results);
@@ -164,11 +174,12 @@ pub fn judge_messages(agent: &Agent, prompt: &JudgePrompt<'_>, budget: PromptBud
     conversation(agent, user)
 }
 
-/// The conversation that asks for the answer: sections Goal, Inputs, Items, Results.
+/// The conversation that asks for the answer: sections Goal, Parameters, Inputs, Items, Results.
 #[must_use]
 pub fn synthesis_messages(agent: &Agent, prompt: &SynthesisPrompt<'_>, budget: PromptBudget) -> Vec<Message> {
     let goal = leading(prompt.goal, budget);
     let mut material = Material::default();
+    material.parameters(prompt.parameters);
     material.inputs(prompt.inputs);
     material.items(prompt.items);
     material.results(prompt.results);
@@ -210,6 +221,14 @@ struct Part {
 }
 
 impl Material {
+    fn parameters(&mut self, parameters: &BTreeMap<String, String>) {
+        self.parts.extend(parameters.iter().map(|(name, value)| Part {
+            section: "Parameters",
+            title: one_line(name),
+            text: escape(value),
+        }));
+    }
+
     fn inputs(&mut self, inputs: &[Input]) {
         self.parts.extend(inputs.iter().map(|input| Part {
             section: "Inputs",
@@ -301,6 +320,7 @@ mod tests {
                 instruction: "Rank by price",
                 inputs: &[input("a.csv", "1,2\n")],
                 items: &["one".into(), "two\nthree".into()],
+                parameters: &[("price".to_owned(), "below 900".to_owned())].into(),
                 results: &[
                     TaskOutput { title: "First".into(), output: Ok("fine".into()) },
                     TaskOutput { title: "Second".into(), output: Err(gone) },
@@ -312,7 +332,8 @@ mod tests {
         assert_eq!(messages[0].text, catalogue.get("worker").unwrap().prompt);
         assert_eq!(
             messages[1].text,
-            "## Goal\nCompare\n\n## Task\nRank them\n\n## Instruction\nRank by price\n\n## Inputs\n\
+            "## Goal\nCompare\n\n## Task\nRank them\n\n## Instruction\nRank by price\n\n## Parameters\n\
+             ### price\nbelow 900\n\n## Inputs\n\
              ### a.csv (text/plain, 4 bytes)\n1,2\n\n## Items\n- one\n- two three\n\n## Results\n\
              ### First\nfine\n### Second\n(failed: no answer)\n\n## Feedback\nScore: 0.30\nShow prices\n\
              ### Earlier output\nold\n"
@@ -332,6 +353,7 @@ mod tests {
                 instruction: attack,
                 inputs: &[input(attack, attack)],
                 items: &[attack.into()],
+                parameters: &[(attack.to_owned(), attack.to_owned())].into(),
                 results: &results,
                 feedback: Some(EarlierAttempt { score: 0.0, advice: attack, output: Some(attack) }),
             },
@@ -339,7 +361,16 @@ mod tests {
         );
         assert_eq!(
             headings(&messages[1].text),
-            ["## Goal", "## Task", "## Instruction", "## Inputs", "## Items", "## Results", "## Feedback"]
+            [
+                "## Goal",
+                "## Task",
+                "## Instruction",
+                "## Parameters",
+                "## Inputs",
+                "## Items",
+                "## Results",
+                "## Feedback"
+            ]
         );
     }
 
@@ -353,6 +384,7 @@ mod tests {
                 goal: "g",
                 inputs: &[input("small", "tiny text"), input("large", &large)],
                 items: &[],
+                parameters: &BTreeMap::new(),
                 results: &[TaskOutput { title: "r".into(), output: Ok(large.clone()) }],
             },
             PromptBudget { bytes: 10_000 },
@@ -373,6 +405,7 @@ mod tests {
             max_tasks: 7,
             inputs: &[],
             items: &[],
+            parameters: &BTreeMap::new(),
             agents: &agents,
             feedback: Some("there was a cycle"),
         };

@@ -3,7 +3,10 @@
 
 use super::{Coordinator, CoordinatorSettings, budget::Budget, counters::Stale};
 use starling_protocol::state::{CancelledEntity, IntentEntity, Phase};
-use starling_protocol::{DeadReason, Intent, IntentId, OutcomeStatus, RecordRef, Rejection, Timestamp};
+use starling_protocol::{
+    DeadReason, Intent, IntentId, OutcomeStatus, PlanStrategy, RecordRef, Rejection, Timestamp,
+    UnknownStrategy,
+};
 
 /// The parts of an envelope that say where its body belongs.
 pub(super) struct Header {
@@ -50,7 +53,7 @@ impl Coordinator {
             Err((status, reason)) => return self.end_unseen(&header, status, reason, trace),
         };
         let id = header.intent_id.clone();
-        let has_inputs = !(intent.inputs.is_empty() && intent.items.is_empty());
+        let has_inputs = has_texts(&intent);
         self.store.insert_intent(IntentEntity {
             intent_id: header.intent_id,
             goal: intent.goal,
@@ -209,6 +212,11 @@ impl Coordinator {
     }
 }
 
+/// Whether tasks have something to read in an intent's own record.
+pub(super) fn has_texts(intent: &Intent) -> bool {
+    !(intent.inputs.is_empty() && intent.items.is_empty() && intent.parameters.is_empty())
+}
+
 fn effective_deadline(header: &Header, settings: &CoordinatorSettings) -> Timestamp {
     if header.deadline == Timestamp::MAX {
         header.created_at.plus(settings.default_deadline)
@@ -222,9 +230,15 @@ fn effective_limits(intent: &Intent, settings: &CoordinatorSettings) -> Result<E
     if intent.goal.trim().is_empty() {
         return Err("goal is empty: expected is what you want, in words".into());
     }
-    if !matches!(intent.strategy.as_str(), LLM | SINGLE) {
-        let strategy: String = intent.strategy.chars().take(60).collect();
-        return Err(format!("strategy is {strategy:?}: expected is \"{LLM}\" or \"{SINGLE}\""));
+    match intent.strategy.parse() {
+        Ok(PlanStrategy::Auto) => {
+            return Err("strategy is \"auto\": expected is one that the intake has chosen".into());
+        }
+        Ok(_) => {}
+        Err(UnknownStrategy) => {
+            let strategy: String = intent.strategy.chars().take(60).collect();
+            return Err(format!("strategy is {strategy:?}: {UnknownStrategy}"));
+        }
     }
     if !(0..=9).contains(&intent.priority) {
         return Err(format!("priority is {}: expected is 0 to 9", intent.priority));
@@ -280,7 +294,5 @@ fn effective_budget(intent: &Intent, settings: &CoordinatorSettings) -> Result<B
     })
 }
 
-/// The strategy in which a model writes the plan.
-const LLM: &str = "llm";
 /// The strategy in which the whole intent is one task, whose result is the answer.
 pub(super) const SINGLE: &str = "single";

@@ -170,6 +170,8 @@ fn message(live: &Live, task: &TaskEntity, grant: Grant) -> Task {
         min_score: live.intent.min_score,
         allowance: grant.work,
         critic_allowance: grant.critic,
+        terms: task.terms.clone(),
+        last_attempt: task.attempt >= live.intent.max_attempts,
     }
 }
 

@@ -94,6 +94,7 @@ pub(super) fn new_run(intent_id: &IntentId, hop: i32) -> RunEntity {
         kept: None,
         plan_wanted: false,
         refused: String::new(),
+        answer: None,
     }
 }
 

@@ -4,7 +4,8 @@ use crate::builders::*;
 use starling_engine::coordinator::{Coordinator, CoordinatorSettings, Destination, Effect, Event};
 use starling_engine::coordinator::{FleetView, Milestone, WorkerMember};
 use starling_protocol::{
-    Body, Envelope, EnvelopeId, OutcomeStatus, TaskKind, TaskSpec, TaskState, TaskTurn, Timestamp,
+    Body, Envelope, EnvelopeId, Fallback, IndexRange, OutcomeStatus, TaskKind, TaskSpec, TaskState,
+    TaskTerms, TaskTurn, Timestamp,
 };
 use std::collections::HashMap;
 use std::time::Duration;
@@ -197,6 +198,22 @@ fn a_critic_that_is_down_is_noted_and_tools_fail_the_attempt() {
     assert_eq!(failure.code, "tools_unavailable");
     let effects = step(&mut coordinator, result(&synthesis[0], None));
     assert_eq!(outcome(&effects).unwrap().degraded, ["critic_unavailable:title a"]);
+}
+
+#[test]
+fn the_terms_of_a_task_reach_the_worker_and_it_knows_the_last_attempt() {
+    let terms = TaskTerms {
+        items: Some(IndexRange { from: 2, to: 4 }),
+        timeout_ms: Some(5_000),
+        fallback: Some(Fallback { text: "later".into(), with_results: false }),
+        ..TaskTerms::default()
+    };
+    let task = TaskSpec { terms: terms.clone(), ..spec(0, "a", &[]) };
+    let limits = CoordinatorSettings { max_attempts: 2, ..settings() };
+    let (mut coordinator, first) = planned(limits, vec![task]);
+    assert_eq!((&job(&first[0]).terms, job(&first[0]).last_attempt), (&terms, false));
+    let second = tasks(&step(&mut coordinator, verdict(&first[0], scored(0.1))));
+    assert_eq!((&job(&second[0]).terms, job(&second[0]).last_attempt), (&terms, true));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use starling_agents::{
 use starling_llm::{ChatRequest, Format, Model, ModelError, Purpose, Reuse};
 use starling_protocol::{Allowance, CallReport, Input, TaskSpec};
 use starling_service::Window;
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 use tokio::time::Instant;
 
 /// What is to be planned.
@@ -19,6 +19,8 @@ pub struct Wanted<'a> {
     pub inputs: &'a [Input],
     /// Things to treat one by one.
     pub items: &'a [String],
+    /// Named values that come with it.
+    pub parameters: &'a BTreeMap<String, String>,
     /// Most tasks in the plan.
     pub max_tasks: i32,
     /// What the planner's model calls may take; `None` bounds nothing.
@@ -59,8 +61,8 @@ pub async fn draft(
 ) -> Result<Draft, DraftError> {
     let planner = catalogue.planner();
     let agents: Vec<&Agent> = catalogue.workers().collect();
-    let Wanted { goal, inputs, items, max_tasks, allowance, deadline } = wanted;
-    let asked = PlanPrompt { goal, max_tasks, inputs, items, agents: &agents, feedback: None };
+    let Wanted { goal, inputs, items, parameters, max_tasks, allowance, deadline } = wanted;
+    let asked = PlanPrompt { goal, max_tasks, inputs, items, parameters, agents: &agents, feedback: None };
     let schema = Arc::new(plan_schema(agents.iter().map(|agent| agent.name.as_str())));
     let request = |prompt| ChatRequest {
         purpose: Purpose::Plan,

@@ -20,19 +20,19 @@ use starling_agents::{
 };
 use starling_llm::{ChatRequest, Format, Model, ModelError, Purpose, Reuse, StreamEvent, TextStream};
 use starling_protocol::{
-    Body, CallReport, Envelope, Failure, Input, PlanEnd, PlanFragment, PlanRequest, RecordRef, RunId,
+    Body, CallReport, Envelope, Failure, PlanEnd, PlanFragment, PlanRequest, PlanStrategy, RecordRef, RunId,
     TaskSpec, ids::digest,
 };
 use starling_runtime::{Clock, EnvelopeHandler, HandleError, HandlerContext, Random, telemetry::Spans};
-use starling_service::{Asked, Unread, Window, instant_of, intent_texts};
+use starling_service::{Asked, IntentTexts, Unread, Window, instant_of};
 use std::sync::Arc;
 use tokio::time::Instant;
 
 /// The code of a failure because the model's plan cannot be used.
 pub const INVALID_PLAN: &str = "invalid_plan";
 
-/// The strategy that makes one task out of the goal without asking a model.
-const SINGLE: &str = "single";
+/// The code of a failure because this planner cannot plan in the way that is asked for.
+pub const UNKNOWN_STRATEGY: &str = "unknown_strategy";
 
 /// Bounds of the plan loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,11 +97,20 @@ impl PlanHandler {
             &cx.outbox,
             self.options.max_fragment_bytes,
         );
-        if request.strategy == SINGLE {
-            fragments.add(single_task(), self.clock.now()).await;
-            let end = PlanEnd { report: CallReport::default(), failure: None };
-            fragments.end(end, self.clock.now()).await;
-            return Ok(());
+        match request.strategy.parse() {
+            Ok(PlanStrategy::Llm) => {}
+            Ok(PlanStrategy::Single) => {
+                fragments.add(single_task(), self.clock.now()).await;
+                fragments.end(PlanEnd::default(), self.clock.now()).await;
+                return Ok(());
+            }
+            _ => {
+                let message = format!("this planner has no strategy {:?}", request.strategy);
+                let failure = Failure { code: UNKNOWN_STRATEGY.to_owned(), message, retryable: false };
+                let end = PlanEnd { failure: Some(failure), ..PlanEnd::default() };
+                fragments.end(end, self.clock.now()).await;
+                return Ok(());
+            }
         }
         let agent = self.catalogue.planner();
         let mut span = self.spans.invoke_agent(&agent.name, &cx.traceparent);
@@ -114,13 +123,11 @@ impl PlanHandler {
         };
         let end = match intent.map_err(Unread::from) {
             Ok(intent) => {
-                let (inputs, items) = intent_texts(intent.as_ref());
-                let ask = |budget| {
-                    self.question(envelope, request, agent, (inputs, items), span.traceparent(), budget)
-                };
+                let texts = IntentTexts::of(intent.as_ref());
+                let ask = |budget| self.question(envelope, request, agent, texts, span.traceparent(), budget);
                 self.ask(ask, request.max_tasks, &mut fragments).await
             }
-            Err(Unread::Failed(failure)) => PlanEnd { report: CallReport::default(), failure: Some(failure) },
+            Err(Unread::Failed(failure)) => PlanEnd { failure: Some(failure), ..PlanEnd::default() },
             Err(Unread::Later(retry)) => return Err(retry),
         };
         span.set("starling.tasks", i64::from(fragments.ordinal()));
@@ -136,7 +143,7 @@ impl PlanHandler {
         envelope: &Envelope,
         request: &PlanRequest,
         agent: &Agent,
-        (inputs, items): (&[Input], &[String]),
+        texts: IntentTexts<'_>,
         traceparent: &str,
         budget: PromptBudget,
     ) -> ChatRequest {
@@ -144,8 +151,9 @@ impl PlanHandler {
         let prompt = PlanPrompt {
             goal: &request.goal,
             max_tasks: request.max_tasks,
-            inputs,
-            items,
+            inputs: texts.inputs,
+            items: texts.items,
+            parameters: texts.parameters,
             agents: &agents,
             feedback: request.feedback.as_deref(),
         };
@@ -187,7 +195,7 @@ impl PlanHandler {
                     // Else it was left unread, and nobody says it: at least it was a call.
                     _ => self.one_call(begun),
                 };
-                PlanEnd { report, failure: Some(failure) }
+                PlanEnd { report, failure: Some(failure), answer: None }
             }
         };
         drop(events);
@@ -234,11 +242,11 @@ impl PlanHandler {
                     }
                     Some(Ok(StreamEvent::Done(report))) => {
                         let failure = ending(&text, fragments.ordinal()).err();
-                        return Ok(PlanEnd { report, failure });
+                        return Ok(PlanEnd { report, failure, answer: None });
                     }
                     // Cut after the plan's end: nothing of the plan is missing.
                     Some(Err(error)) if text.is_done() && fragments.ordinal() > 0 => {
-                        return Ok(PlanEnd { report: error.report, failure: None });
+                        return Ok(PlanEnd { report: error.report, ..PlanEnd::default() });
                     }
                     Some(Err(error)) => return Ok(model_end(&error)),
                     None => return Err(invalid("the reply was cut off".to_owned())),
@@ -288,7 +296,7 @@ impl EnvelopeHandler for PlanHandler {
             run: RunId::from_string(digest(&["dead-letter", envelope.id.as_str()])),
             seq: 0,
             tasks: Vec::new(),
-            end: Some(PlanEnd { report: CallReport::default(), failure: Some(failure) }),
+            end: Some(PlanEnd { failure: Some(failure), ..PlanEnd::default() }),
         };
         Some(fragment_envelope(envelope, fragment, self.clock.now()))
     }
@@ -304,7 +312,7 @@ fn invalid(message: String) -> Failure {
 }
 
 fn model_end(error: &ModelError) -> PlanEnd {
-    PlanEnd { report: error.report.clone(), failure: Some(error.to_failure()) }
+    PlanEnd { report: error.report.clone(), failure: Some(error.to_failure()), answer: None }
 }
 
 fn single_task() -> TaskSpec {
@@ -314,7 +322,7 @@ fn single_task() -> TaskSpec {
         title: "Reach the goal".to_owned(),
         instruction: "Do what the goal says, completely.".to_owned(),
         agent: DEFAULT_WORKER.to_owned(),
-        depends_on: Vec::new(),
         critic: true,
+        ..TaskSpec::default()
     }
 }
