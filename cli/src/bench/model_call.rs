@@ -117,5 +117,6 @@ fn request(client: u16, number: usize, padding: usize) -> ChatRequest {
         traceparent: None,
         allowance: None,
         reuse: Reuse::Allowed,
+        model: None,
     }
 }

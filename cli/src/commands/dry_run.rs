@@ -8,7 +8,7 @@ use starling_llm::Model;
 use starling_planner::{Draft, Wanted, call_costs, draft};
 use starling_protocol::{Body, CallReport, Intent, state::Amount};
 use starling_runtime::wire::estimated_tokens;
-use starling_service::model_from;
+use starling_service::{load_agents, model_from};
 use std::{fmt::Write as _, process::ExitCode, time::Duration};
 use tokio::time::Instant;
 
@@ -28,7 +28,7 @@ pub(super) async fn dry_run(session: &Session, args: RunArgs) -> Result<ExitCode
     let settings = &session.settings;
     let usage = |error: &dyn std::fmt::Display| CliError::Usage(error.to_string());
     let model = model_from(&settings.model).map_err(|error| usage(&error))?.model;
-    let catalogue = AgentCatalogue::load(settings.agents_dir.as_deref()).map_err(|error| usage(&error))?;
+    let catalogue = load_agents(settings).map_err(|error| usage(&error))?;
     let costs = call_costs(settings, &catalogue);
     let coordinator = &settings.coordinator;
     let limits = &submission.intent.limits;
@@ -52,6 +52,7 @@ pub(super) async fn dry_run(session: &Session, args: RunArgs) -> Result<ExitCode
             goal: &submission.intent.goal,
             inputs: &submission.intent.inputs,
             items: &submission.intent.items,
+            parameters: &submission.intent.parameters,
             max_tasks,
             max_instruction_tokens: settings.agents_max_instruction_tokens,
             allowance,

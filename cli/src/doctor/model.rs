@@ -174,6 +174,7 @@ async fn ask(model: &dyn Model, purpose: Purpose) -> Result<CallReport, ModelErr
         traceparent: None,
         allowance: None,
         reuse: Reuse::Refused,
+        model: None,
     };
     match model.chat(request).await {
         Ok(reply) => Ok(reply.report),

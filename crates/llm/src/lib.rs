@@ -4,6 +4,7 @@
 //! ([`OfflineModel`]) behind it, and [`CachedModel`] in front of it for who asks what was asked before. [`mock`] is an endpoint to test against.
 
 mod allowance;
+mod by_schema;
 mod cache;
 mod chain;
 mod hedge;
@@ -29,8 +30,8 @@ pub use openai::{
     Backoff, JsonForm, ModelNames, OpenAiModel, OpenAiOptions, OptionsError, Price, ReplayReasoning,
 };
 pub use port::{
-    ChatReply, ChatRequest, FailedAttempts, Format, JsonCheck, Model, ModelError, ModelErrorKind, ModelInfo,
-    Purpose, Purposes, Reuse, StreamEvent, TextStream,
+    ChatReply, ChatRequest, FailedAttempts, Format, JsonCheck, Model, ModelChoice, ModelError,
+    ModelErrorKind, ModelInfo, Purpose, Purposes, Reuse, StreamEvent, TextStream,
 };
 pub use preflight::{Feature, Preflight, PreflightOptions, Trial, Verdict};
 pub use tokens::{Capacity, Encoding, estimated_tokens};

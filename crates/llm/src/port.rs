@@ -4,7 +4,7 @@ use crate::{Capacity, Deeds, Message, Preflight, PreflightOptions, Speaker, Tool
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 use starling_protocol::{Allowance, CallReport, Failure};
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 use tokio::time::Instant;
 
 /// A model behind an endpoint.
@@ -223,7 +223,41 @@ pub enum Format {
 }
 
 /// Looks at a JSON text; the error is a sentence about it.
-pub type JsonCheck = fn(&str) -> Result<(), String>;
+#[derive(Clone)]
+pub struct JsonCheck(Arc<Check>);
+
+type Check = dyn Fn(&str) -> Result<(), String> + Send + Sync;
+
+impl JsonCheck {
+    /// A check that is this function.
+    pub fn new(check: impl Fn(&str) -> Result<(), String> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(check))
+    }
+
+    /// Whether the text will do.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn of(&self, json: &str) -> Result<(), String> {
+        (self.0)(json)
+    }
+}
+
+impl fmt::Debug for JsonCheck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JsonCheck")
+    }
+}
+
+/// Which model is asked, where that is not left to the purpose of a question.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ModelChoice {
+    /// The one that each endpoint has for this purpose.
+    Role(Purpose),
+    /// The one with this name. Only the first endpoint of a chain knows it; those that stand in for it are asked for the
+    /// model that they have for the purpose.
+    Named(String),
+}
 
 /// One question.
 #[derive(Clone, Debug)]
@@ -249,6 +283,8 @@ pub struct ChatRequest {
     pub allowance: Option<Allowance>,
     /// Whether a reply that was given before will do.
     pub reuse: Reuse,
+    /// Which model is asked; `None` leaves it to the purpose.
+    pub model: Option<ModelChoice>,
 }
 
 /// A whole reply.

@@ -9,9 +9,9 @@ use futures::{StreamExt as _, future::BoxFuture};
 use serde_json::json;
 use starling_llm::mock::{MockAction, scripts};
 use starling_llm::{
-    Ask, ChatRequest, Encoding, FailedAttempts, Format, Hedge, HedgedModel, JsonForm, Leave, Limiter, Link,
-    Model, ModelChain, ModelErrorKind as Kind, NotSent, OpenAiModel, OpenAiOptions, Price, Purpose, Purposes,
-    Speaker, StreamEvent,
+    Ask, ChatRequest, Encoding, FailedAttempts, Format, Hedge, HedgedModel, JsonCheck, JsonForm, Leave,
+    Limiter, Link, Model, ModelChain, ModelChoice, ModelErrorKind as Kind, NotSent, OpenAiModel,
+    OpenAiOptions, Price, Purpose, Purposes, Speaker, StreamEvent,
 };
 use starling_protocol::{Allowance, Usage};
 use std::sync::{Arc, Mutex};
@@ -206,7 +206,8 @@ async fn bad_replies_are_typed() {
 fn checked(name: &str) -> ChatRequest {
     let mut request = json_request(name);
     let Format::Json { check, .. } = &mut request.format else { unreachable!() };
-    *check = Some(|json| if json.contains('7') { Err("7 is no score.".to_owned()) } else { Ok(()) });
+    let no_seven = |json: &str| if json.contains('7') { Err("7 is no score.".to_owned()) } else { Ok(()) };
+    *check = Some(JsonCheck::new(no_seven));
     request
 }
 
@@ -277,6 +278,38 @@ async fn where_a_model_does_not_answer_the_next_one_is_asked() {
     hurried.deadline = Instant::now() + Duration::from_millis(100);
     assert_eq!(both.chat(hurried).await.unwrap_err().kind, Kind::Deadline);
     assert_eq!(sound.stats().calls, 2);
+}
+
+#[tokio::test]
+async fn an_agents_own_model_is_asked_and_those_that_stand_in_have_theirs() {
+    let asked = Arc::new(Mutex::new(vec![]));
+    let (of_first, of_second) = (Arc::clone(&asked), Arc::clone(&asked));
+    let name = |call: &starling_llm::mock::MockCall| call.body["model"].as_str().unwrap().to_owned();
+    let broken = mock(move |call| {
+        of_first.lock().unwrap().push(name(call));
+        MockAction::error(401, "who are you?")
+    });
+    let sound = mock(move |call| {
+        of_second.lock().unwrap().push(format!("then {}", name(call)));
+        MockAction::reply("sound")
+    });
+    let link = |base_url: &str, judge: &str| {
+        let mut options = options(base_url);
+        options.models.critic = Some(judge.to_owned());
+        Link { model: Arc::new(OpenAiModel::new(options).unwrap()), purposes: Purposes::ALL }
+    };
+    let chain =
+        ModelChain::new(link(&broken.base_url(), "judge-1"), vec![link(&sound.base_url(), "judge-2")]);
+    for (choice, expected) in [
+        (None, ["small", "then small"]),
+        (Some(ModelChoice::Role(Purpose::Judge)), ["judge-1", "then judge-2"]),
+        (Some(ModelChoice::Named("own".into())), ["own", "then small"]),
+    ] {
+        let mut question = request(Purpose::Work);
+        question.model = choice;
+        chain.chat(question).await.unwrap();
+        assert_eq!(std::mem::take(&mut *asked.lock().unwrap()), expected);
+    }
 }
 
 #[tokio::test]

@@ -6,14 +6,15 @@ use starling_llm::Encoding;
 use starling_protocol::{Body, Envelope, RecordRef, headers::headers_of, ids::content_digest};
 
 /// How far a body's text reaches, in tokens by rule of thumb: who refers to it does not know which model will read it.
-/// What a reader takes from a record decides: the output of a result, the goal, inputs and items of an intent.
+/// What a reader takes from a record decides: the output of a result, the goal, inputs, items and parameters of an intent.
 #[must_use]
 pub fn estimated_tokens(body: &Body) -> i64 {
     let count = |text: &String| Encoding::Estimate.count(text);
     match body {
         Body::Intent(intent) => {
             let inputs = intent.inputs.iter().flat_map(|input| [&input.content, &input.name]);
-            inputs.chain(&intent.items).chain([&intent.goal]).map(count).sum()
+            let parameters = intent.parameters.iter().flat_map(|(name, value)| [name, value]);
+            inputs.chain(parameters).chain(&intent.items).chain([&intent.goal]).map(count).sum()
         }
         Body::TaskResult(result) => count(&result.output),
         Body::TaskTurn(turn) => {

@@ -154,6 +154,7 @@ fn request(number: usize, max_tokens: u32, within: Duration) -> ChatRequest {
         traceparent: None,
         allowance: None,
         reuse: Reuse::Allowed,
+        model: None,
     }
 }
 

@@ -17,7 +17,7 @@ use std::sync::Arc;
 pub async fn serve(node: Node, parts: Parts) -> Result<(), ProcessorError> {
     let handler = CriticHandler::new(
         parts.model,
-        parts.catalogue,
+        parts.agents,
         node.spans.clone(),
         node.metrics.clone(),
         node.clock.clone(),

@@ -48,6 +48,7 @@ fn result(output: &str) -> TaskResult {
         report: CallReport { calls: 3, ..CallReport::default() },
         worker: "w-1".into(),
         critic_allowance: None,
+        rule_based: false,
     }
 }
 

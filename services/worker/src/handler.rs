@@ -1,12 +1,13 @@
 //! From a task to its result: one model call.
 
+use crate::failures::with_failures_named;
 use crate::reading::{Reading, read};
 use async_trait::async_trait;
 use starling_agents::{
     Agent, AgentCatalogue, AgentPurpose, EarlierAttempt, PromptBudget, SynthesisPrompt, WorkPrompt,
     synthesis_messages, within, work_messages,
 };
-use starling_llm::{ChatRequest, Format, Message, Model, ModelErrorKind, Reuse};
+use starling_llm::{ChatRequest, Format, JsonCheck, Message, Model, ModelErrorKind, Reuse};
 use starling_protocol::{
     Body, CallReport, Envelope, EnvelopeId, Failure, RecordRef, Role, Tag, Task, TaskKind, TaskResult,
 };
@@ -14,13 +15,16 @@ use starling_runtime::{
     Clock, EnvelopeHandler, HandleError, HandlerContext,
     telemetry::{ActiveSpan, Spans},
 };
-use starling_service::{Asked, Unread, Window, instant_of, intent_texts};
+use starling_service::{AgentsInForce, Asked, IntentTexts, Unread, Window, instant_of};
 use std::sync::Arc;
 
 /// The code of a failure because a task names an agent that this worker does not have.
 pub const UNKNOWN_AGENT: &str = "unknown_agent";
 /// The code of a failure because the model's reply is too large to pass on.
 pub const OUTPUT_TOO_LARGE: &str = "output_too_large";
+
+/// The code of a failure because the model's reply is not the JSON that the agent must give.
+pub const OUTPUT_MISFIT: &str = "output_misfit";
 
 /// Bounds of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +44,7 @@ impl Default for WorkOptions {
 /// Handles tasks.
 pub struct WorkHandler {
     model: Arc<dyn Model>,
-    catalogue: Arc<AgentCatalogue>,
+    agents: AgentsInForce,
     spans: Spans,
     clock: Clock,
     options: WorkOptions,
@@ -54,16 +58,17 @@ impl WorkHandler {
     /// A worker that asks `model`.
     pub fn new(
         model: Arc<dyn Model>,
-        catalogue: Arc<AgentCatalogue>,
+        agents: impl Into<AgentsInForce>,
         spans: Spans,
         clock: Clock,
         options: WorkOptions,
     ) -> Self {
-        Self { model, catalogue, spans, clock, options, window: Window::default() }
+        Self { model, agents: agents.into(), spans, clock, options, window: Window::default() }
     }
 
     async fn work(&self, envelope: &Envelope, task: &Task, cx: &HandlerContext) -> Result<Done, HandleError> {
-        let Some(agent) = self.agent(task) else {
+        let catalogue = self.agents.now();
+        let Some(agent) = agent_for(task, &catalogue) else {
             let message = format!("this worker has no agent {:?}; the folder agents.dir decides", task.agent);
             // Another worker may have it.
             return Ok(failed(UNKNOWN_AGENT, message, true));
@@ -83,13 +88,14 @@ impl WorkHandler {
             purpose,
             messages: self.messages(agent, task, &reading, budget),
             tools: Vec::new(),
-            format: Format::Text,
+            format: format_of(agent),
             max_tokens: budget.max_tokens(agent, task.allowance.as_ref()),
             temperature: agent.temperature,
             deadline: instant_of(envelope.deadline, &self.clock),
             traceparent: Some(span.traceparent().to_string()),
             allowance: task.allowance,
             reuse: Reuse::for_attempt(task.attempt),
+            model: agent.model.clone(),
         };
         let Asked { question, reply } =
             self.window.chat(self.model.as_ref(), purpose, self.options.prompt, ask).await;
@@ -104,7 +110,23 @@ impl WorkHandler {
                 let failure = Failure { code: OUTPUT_TOO_LARGE.to_owned(), message, retryable: true };
                 (Err(failure), reply.report)
             }
-            Ok(reply) => (Ok(reply.text), reply.report),
+            // Also asked where nobody between here and the model has looked, or the reply was kept from an earlier time.
+            Ok(reply) => {
+                match agent.output_schema.as_ref().map_or(Ok(()), |schema| schema.check(&reply.text)) {
+                    Ok(()) if task.kind == TaskKind::Synthesis && agent.output_schema.is_none() => {
+                        (Ok(with_failures_named(reply.text, &reading.results)), reply.report)
+                    }
+                    Ok(()) => (Ok(reply.text), reply.report),
+                    Err(wrong) => {
+                        self.model.forget(&question).await;
+                        let failure = misfit(&wrong);
+                        (Err(failure), reply.report)
+                    }
+                }
+            }
+            Err(error) if error.kind == ModelErrorKind::BadReply && agent.output_schema.is_some() => {
+                (Err(misfit(&error.to_string())), error.report)
+            }
             Err(error) => {
                 let mut failure = error.to_failure();
                 // It was the deadline of this attempt. Whether there is time for another, the coordinator knows.
@@ -118,29 +140,23 @@ impl WorkHandler {
         Ok(done)
     }
 
-    fn agent(&self, task: &Task) -> Option<&Agent> {
-        let (wanted, fallback) = match task.kind {
-            TaskKind::Work => (AgentPurpose::Work, None),
-            TaskKind::Synthesis => (AgentPurpose::Synthesize, Some(self.catalogue.synthesizer())),
-        };
-        self.catalogue.get(&task.agent).filter(|agent| agent.purpose == wanted).or(fallback)
-    }
-
     fn messages(&self, agent: &Agent, task: &Task, reading: &Reading, budget: PromptBudget) -> Vec<Message> {
-        let (inputs, items) = intent_texts(reading.intent.as_ref());
+        let IntentTexts { inputs, items, parameters } =
+            IntentTexts::of(reading.intent.as_ref()).within(&task.terms);
         let results = &reading.results;
         within(task.allowance.as_ref(), agent, budget, |budget| match task.kind {
             TaskKind::Synthesis => {
-                let prompt = SynthesisPrompt { goal: &task.goal, inputs, items, results };
+                let prompt = SynthesisPrompt { goal: &task.goal, inputs, items, parameters, results };
                 synthesis_messages(agent, &prompt, budget)
             }
-            TaskKind::Work => {
+            TaskKind::Work | TaskKind::Reduce => {
                 let prompt = WorkPrompt {
                     goal: &task.goal,
                     title: &task.title,
                     instruction: &task.instruction,
                     inputs,
                     items,
+                    parameters,
                     results,
                     feedback: task.feedback.as_ref().map(|feedback| EarlierAttempt {
                         score: feedback.score,
@@ -188,6 +204,7 @@ impl WorkHandler {
                 report,
                 worker: worker.to_owned(),
                 critic_allowance: task.critic_allowance,
+                rule_based: false,
             }),
         }
     }
@@ -231,6 +248,30 @@ impl EnvelopeHandler for WorkHandler {
         let done = failed("dead_letter", reason.to_owned(), true);
         Some(self.result(envelope, task, done, ""))
     }
+}
+
+fn agent_for<'c>(task: &Task, catalogue: &'c AgentCatalogue) -> Option<&'c Agent> {
+    let (wanted, fallback) = match task.kind {
+        TaskKind::Work => (AgentPurpose::Work, None),
+        TaskKind::Synthesis => (AgentPurpose::Synthesize, Some(catalogue.synthesizer())),
+        TaskKind::Reduce => (AgentPurpose::Synthesize, Some(catalogue.reducer())),
+    };
+    catalogue.get(&task.agent).filter(|agent| agent.purpose == wanted).or(fallback)
+}
+
+fn format_of(agent: &Agent) -> Format {
+    let Some(schema) = agent.output_schema.clone() else { return Format::Text };
+    Format::Json {
+        name: agent.name.clone(),
+        schema: schema.schema().clone(),
+        check: Some(JsonCheck::new(move |json| schema.check(json))),
+    }
+}
+
+/// Another attempt may bring what was asked for.
+fn misfit(wrong: &str) -> Failure {
+    let message = format!("the reply is not what the agent's output_schema asks for: {wrong}");
+    Failure { code: OUTPUT_MISFIT.to_owned(), message, retryable: true }
 }
 
 fn failed(code: &str, message: String, retryable: bool) -> Done {

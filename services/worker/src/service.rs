@@ -20,7 +20,7 @@ pub async fn serve(node: Node, parts: Parts, pool: Option<String>) -> Result<(),
         max_output_bytes: node.settings.worker_max_output,
     };
     let handler =
-        WorkHandler::new(parts.model, parts.catalogue, node.spans.clone(), node.clock.clone(), options);
+        WorkHandler::new(parts.model, parts.agents, node.spans.clone(), node.clock.clone(), options);
     let slots = node.settings.processor.slots.worker;
     let config = ParallelConfig::new(&node.settings, Topic::Worker(pool), "worker", slots);
     let shutdown = node.shutdown.clone();

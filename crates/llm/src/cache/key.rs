@@ -114,6 +114,7 @@ mod tests {
             traceparent: None,
             allowance: None,
             reuse: Reuse::Allowed,
+            model: None,
         }
     }
 

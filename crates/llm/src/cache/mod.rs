@@ -17,8 +17,8 @@ pub use bounded::CacheBounds;
 pub use figures::{CacheCounts, CacheFigures, Source};
 
 use crate::{
-    ChatReply, ChatRequest, Model, ModelError, ModelErrorKind, ModelInfo, Purposes, Reuse, StreamEvent,
-    TextStream,
+    ChatReply, ChatRequest, Model, ModelChoice, ModelError, ModelErrorKind, ModelInfo, Purposes, Reuse,
+    StreamEvent, TextStream,
 };
 use async_trait::async_trait;
 use disk::Disk;
@@ -133,7 +133,19 @@ impl CachedModel {
     }
 
     fn key(&self, request: &ChatRequest) -> Key {
-        Key::of(&self.model.provenance(request.purpose), request)
+        let mut provenance = self.model.provenance(request.purpose);
+        match &request.model {
+            None => {}
+            Some(ModelChoice::Role(role)) => {
+                provenance.push_str("\nasked for what is ");
+                provenance.push_str(&self.model.provenance(*role));
+            }
+            Some(ModelChoice::Named(name)) => {
+                provenance.push_str("\nasked for ");
+                provenance.push_str(name);
+            }
+        }
+        Key::of(&provenance, request)
     }
 }
 

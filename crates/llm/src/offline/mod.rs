@@ -18,8 +18,8 @@ mod work;
 
 use crate::prompt::Prompt;
 use crate::{
-    ChatReply, ChatRequest, Deeds, Encoding, Model, ModelError, ModelErrorKind, ModelInfo, Price, Purpose,
-    Speaker, StreamEvent, TextStream,
+    ChatReply, ChatRequest, Deeds, Encoding, Format, Model, ModelError, ModelErrorKind, ModelInfo, Price,
+    Purpose, Speaker, StreamEvent, TextStream, by_schema,
 };
 use async_trait::async_trait;
 use futures::{StreamExt, stream};
@@ -32,6 +32,9 @@ pub(crate) const DISCLAIMER: &str = "offline model, not an LLM";
 
 const MODEL: &str = "offline";
 const ENDPOINT: &str = "in process";
+
+/// So much of the prose stands in each text of a form.
+const FORM_CHARS: usize = 300;
 
 /// How the offline model behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,7 +133,15 @@ fn reply_to(request: &ChatRequest) -> String {
         .rev()
         .find(|message| message.speaker == Speaker::User)
         .map_or("", |message| message.text.as_str());
-    answer_to(request.purpose, asked)
+    let answer = answer_to(request.purpose, asked);
+    match &request.format {
+        // It writes prose: the values of a form that it does not understand say what it would have written.
+        Format::Json { schema, .. } if matches!(request.purpose, Purpose::Work | Purpose::Synthesize) => {
+            let beginning: String = answer.chars().take(FORM_CHARS).collect();
+            if beginning.is_empty() { beginning } else { by_schema::simplest(schema, &beginning).to_string() }
+        }
+        _ => answer,
+    }
 }
 
 /// The same for a prompt alone; nothing to an empty one.
@@ -143,6 +154,7 @@ pub(crate) fn answer_to(purpose: Purpose, asked: &str) -> String {
         Purpose::Plan => plan::plan(&prompt),
         Purpose::Work => work::work(&prompt),
         Purpose::Judge => judge::verdict(&prompt),
+        Purpose::Synthesize if prompt.section("Instruction").is_some() => synthesis::digest(&prompt),
         Purpose::Synthesize => synthesis::answer(&prompt),
     }
 }

@@ -64,7 +64,7 @@ impl Call {
         request: ChatRequest,
         streams: bool,
     ) -> Result<Call, ModelError> {
-        let asked = endpoint.options.models.for_purpose(request.purpose).to_owned();
+        let asked = endpoint.options.models.for_request(&request).to_owned();
         let mut call = Call {
             dialect: endpoint.dialects.of(&asked),
             encoding: endpoint.options.encoding_of(&asked),

@@ -1,7 +1,7 @@
 //! What a user sets about an endpoint, checked once.
 
 use super::dialect::JsonForm;
-use crate::{Encoding, Purpose, Purposes};
+use crate::{ChatRequest, Encoding, ModelChoice, Purpose, Purposes};
 use reqwest::Url;
 use secrecy::{ExposeSecret, SecretString};
 use starling_protocol::Usage;
@@ -95,6 +95,15 @@ impl ModelNames {
             Purpose::Synthesize => &self.synthesizer,
         };
         own.as_deref().unwrap_or(&self.default)
+    }
+
+    /// The model for a question.
+    pub(super) fn for_request<'m>(&'m self, request: &'m ChatRequest) -> &'m str {
+        match &request.model {
+            None => self.for_purpose(request.purpose),
+            Some(ModelChoice::Role(role)) => self.for_purpose(*role),
+            Some(ModelChoice::Named(name)) => name,
+        }
     }
 
     pub(super) fn all(&self) -> impl Iterator<Item = &str> {

@@ -82,7 +82,7 @@ impl From<Fault> for Spoiled {
 }
 
 /// What a reply has to be.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Wanted<'r> {
     /// The bracket that it begins with; `None` for prose.
     pub(super) opener: Option<char>,
@@ -101,7 +101,7 @@ impl Wanted<'_> {
             Format::Text => wanted,
             Format::Json { schema, check, .. } => {
                 let array = schema.get("type").and_then(Value::as_str) == Some("array");
-                Wanted { opener: Some(if array { '[' } else { '{' }), check: *check, ..wanted }
+                Wanted { opener: Some(if array { '[' } else { '{' }), check: check.clone(), ..wanted }
             }
         }
     }
@@ -211,7 +211,7 @@ fn usable_text(raw: &str, wanted: &Wanted<'_>, finish: Option<&str>) -> Result<S
         return Err(empty(cut));
     }
     let json = json_text::extract(raw, opener).map_err(|reason| no_json(&reason, cut, raw))?;
-    match wanted.check.map_or(Ok(()), |check| check(&json)) {
+    match wanted.check.as_ref().map_or(Ok(()), |check| check.of(&json)) {
         Ok(()) => Ok(json.into_owned()),
         Err(wrong) => {
             let message = format!("the JSON of the reply is not what was asked for: {wrong}");

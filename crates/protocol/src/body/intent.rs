@@ -1,13 +1,14 @@
 //! What users send.
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// What a user wants.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Intent {
     /// The wish, in words.
     pub goal: String,
-    /// How to plan: `llm` (a model writes the plan) or `single` (one task, no plan call).
+    /// How to plan, in the words of [`crate::PlanStrategy`].
     pub strategy: String,
     /// 0 (batch) to 9 (somebody waits); 5 where the user says nothing.
     pub priority: i32,
@@ -17,6 +18,8 @@ pub struct Intent {
     pub inputs: Vec<Input>,
     /// Things to treat one by one.
     pub items: Vec<String>,
+    /// Named values that come with the wish, above all for a playbook. Each is a text; a list is a JSON array as text.
+    pub parameters: BTreeMap<String, String>,
 }
 
 /// Bounds of an intent; what is absent is taken from the settings.
@@ -34,6 +37,9 @@ pub struct Limits {
     pub max_tokens: Option<i64>,
     /// Most that the model calls may cost, in US dollars.
     pub max_cost_usd: Option<f64>,
+    /// Milliseconds after its acceptance from which on results are taken as they come: no critic, no further attempt for
+    /// a better score.
+    pub degrade_after_ms: Option<i64>,
 }
 
 /// A named text that comes with an intent.

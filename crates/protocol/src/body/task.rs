@@ -10,6 +10,8 @@ pub enum TaskKind {
     Work,
     /// Makes the answer out of the results.
     Synthesis,
+    /// Condenses results that are too many for one prompt.
+    Reduce,
 }
 
 /// Do this. Carries references to what it needs, never the outputs themselves.
@@ -47,6 +49,54 @@ pub struct Task {
     pub allowance: Option<Allowance>,
     /// The same for the critic, to whom it is passed on.
     pub critic_allowance: Option<Allowance>,
+    /// What it reads, how long it may take, and what stands in for its output.
+    pub terms: TaskTerms,
+    /// Whether no attempt comes after this one, so that a failure of any kind is for good.
+    pub last_attempt: bool,
+}
+
+/// What a task reads of its intent, how long it may take, and what stands in for its output.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskTerms {
+    /// Which of the items of the intent it reads; absent for all.
+    pub items: Option<IndexRange>,
+    /// Which of the inputs of the intent it reads; absent for all.
+    pub inputs: Option<IndexRange>,
+    /// How long its model call may take, in milliseconds; absent where only the deadline bounds it.
+    pub timeout_ms: Option<i64>,
+    /// Its output where the model is too slow or fails for good; absent where it fails then.
+    pub fallback: Option<Fallback>,
+}
+
+/// Positions in a list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IndexRange {
+    /// The first, from 0.
+    pub from: i32,
+    /// The first that is not in it any more.
+    pub to: i32,
+}
+
+impl IndexRange {
+    /// None of a list.
+    pub const NONE: Self = Self { from: 0, to: 0 };
+
+    /// Those of `list` that are meant; positions that it does not have are none.
+    #[must_use]
+    pub fn of<'l, T>(range: Option<&Self>, list: &'l [T]) -> &'l [T] {
+        let Some(Self { from, to }) = range else { return list };
+        let place = |at: &i32| usize::try_from(*at).unwrap_or(0).min(list.len());
+        list.get(place(from)..place(to)).unwrap_or_default()
+    }
+}
+
+/// The output of a task, by rule, where the model gives none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fallback {
+    /// The output.
+    pub text: String,
+    /// Whether the results that the task builds on follow it, one after the other.
+    pub with_results: bool,
 }
 
 /// What the model calls of one step may take together.
@@ -103,6 +153,8 @@ pub struct Dependency {
     pub result: Option<RecordRef>,
     /// Why there is no result.
     pub failure: Option<Failure>,
+    /// By which the answer cites it, from 1; 0 where it has none.
+    pub number: i32,
 }
 
 /// What a critic said of an earlier attempt.
@@ -149,6 +201,8 @@ pub struct TaskResult {
     pub worker: String,
     /// Echo of the task, for the critic.
     pub critic_allowance: Option<Allowance>,
+    /// Whether the output is the fallback of the task, because the model was too slow or failed for good.
+    pub rule_based: bool,
 }
 
 /// A failure that is data: somebody else decides what follows from it.

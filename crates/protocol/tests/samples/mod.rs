@@ -33,6 +33,7 @@ pub(crate) fn bodies() -> Vec<Body> {
                 max_calls: Some(50),
                 max_tokens: Some(200_000),
                 max_cost_usd: Some(0.25),
+                degrade_after_ms: Some(30_000),
             },
             inputs: vec![Input {
                 name: "laptops.csv".into(),
@@ -40,6 +41,8 @@ pub(crate) fn bodies() -> Vec<Body> {
                 content: "name,price\nA,100\n".into(),
             }],
             items: vec!["first".into(), "second".into()],
+            // One only: the order of a map is not kept by every writer.
+            parameters: [("languages".to_owned(), r#"["de","fr"]"#.to_owned())].into(),
         }),
         Body::Rejection(Rejection {
             code: "invalid_intent".into(),
@@ -66,8 +69,9 @@ pub(crate) fn bodies() -> Vec<Body> {
                 agent: "worker".into(),
                 depends_on: vec!["extract".into(), "clean".into()],
                 critic: true,
+                terms: terms(),
             }],
-            end: Some(PlanEnd { report: report(), failure: Some(failure()) }),
+            end: Some(PlanEnd { report: report(), failure: Some(failure()), answer: Some(answer()) }),
         }),
         Body::Task(task()),
         Body::TaskTurn(TaskTurn {
@@ -95,6 +99,7 @@ pub(crate) fn bodies() -> Vec<Body> {
             report: report(),
             worker: "worker-3".into(),
             critic_allowance: Some(allowance()),
+            rule_based: true,
         }),
         Body::Verdict(verdict()),
         Body::ToolRequest(ToolRequest {
@@ -150,10 +155,12 @@ pub(crate) fn bodies() -> Vec<Body> {
                 latency_ms: 640,
                 depends_on: vec![task_id()],
                 error: "rate limited".into(),
+                cited: true,
             }],
             unpriced_calls: 2,
             cached_calls: 3,
             cached_prompt_tokens: 4_321,
+            strategy: "playbook:order-inquiry".into(),
         }),
         Body::Cancel(Cancel { reason: "user pressed ctrl-c".into() }),
         Body::LeaseRequest(LeaseRequest {
@@ -197,8 +204,15 @@ pub(crate) fn task() -> Task {
                 title: "Extract".into(),
                 result: Some(record_ref("starling.critic")),
                 failure: None,
+                number: 3,
             },
-            Dependency { task_id: task_id(), title: "Clean".into(), result: None, failure: Some(failure()) },
+            Dependency {
+                task_id: task_id(),
+                title: "Clean".into(),
+                result: None,
+                failure: Some(failure()),
+                number: 0,
+            },
         ],
         feedback: Some(Feedback {
             score: 0.4,
@@ -209,7 +223,22 @@ pub(crate) fn task() -> Task {
         min_score: 0.6,
         allowance: Some(allowance()),
         critic_allowance: Some(Allowance { tokens: None, cost_usd: None, ..allowance() }),
+        terms: terms(),
+        last_attempt: true,
     }
+}
+
+fn terms() -> TaskTerms {
+    TaskTerms {
+        items: Some(IndexRange { from: 1, to: 2 }),
+        inputs: Some(IndexRange { from: 0, to: 1 }),
+        timeout_ms: Some(5_000),
+        fallback: Some(Fallback { text: "We will look into it.".into(), with_results: true }),
+    }
+}
+
+fn answer() -> AnswerSpec {
+    AnswerSpec { instruction: "Write one reply".into(), terms: terms() }
 }
 
 fn amount(calls: i64) -> Amount {
@@ -299,6 +328,9 @@ pub(crate) fn fleet_beat() -> FleetBeat {
             model: "m".into(),
             demand: 12.5,
             found: 0.0,
+            open: 3,
+            waiting: 7,
+            breaker: 1,
         }],
     }
 }
@@ -324,6 +356,7 @@ fn entities() -> Vec<Entity> {
             max_calls: Some(50),
             max_tokens: Some(200_000),
             max_cost_usd: Some(0.25),
+            degrade_at: Some(Timestamp(1_700_000_030_000)),
         }),
         Entity::Run(RunEntity {
             intent_id: intent_id.clone(),
@@ -357,6 +390,7 @@ fn entities() -> Vec<Entity> {
             kept: Some(Charge { window: Timestamp(9), amount: amount(1) }),
             plan_wanted: true,
             refused: "the budget of the tenant was used up".into(),
+            answer: Some(answer()),
         }),
         Entity::Task(TaskEntity {
             intent_id: intent_id.clone(),
@@ -384,6 +418,7 @@ fn entities() -> Vec<Entity> {
             trace: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".into(),
             reserved: Some(Amount { calls: 2, tokens: 9_500, cost_usd: 0.04 }),
             charged: Some(Timestamp(9)),
+            terms: terms(),
         }),
         Entity::Ended(EndedEntity {
             intent_id: intent_id.clone(),

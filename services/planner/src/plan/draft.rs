@@ -7,7 +7,7 @@ use starling_agents::{
 use starling_llm::{ChatRequest, Format, Model, ModelError, Purpose, Reuse};
 use starling_protocol::{Allowance, CallReport, Input, TaskSpec};
 use starling_service::Window;
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 use tokio::time::Instant;
 
 /// What is to be planned.
@@ -19,6 +19,8 @@ pub struct Wanted<'a> {
     pub inputs: &'a [Input],
     /// Things to treat one by one.
     pub items: &'a [String],
+    /// Named values that come with it.
+    pub parameters: &'a BTreeMap<String, String>,
     /// Most tasks in the plan.
     pub max_tasks: i32,
     /// Most tokens of the instruction of a task.
@@ -61,9 +63,11 @@ pub async fn draft(
 ) -> Result<Draft, DraftError> {
     let planner = catalogue.planner();
     let agents: Vec<&Agent> = catalogue.workers().collect();
-    let Wanted { goal, inputs, items, max_tasks, max_instruction_tokens, allowance, deadline } = wanted;
+    let Wanted { goal, inputs, items, parameters, max_tasks, max_instruction_tokens, allowance, deadline } =
+        wanted;
     let (feedback, agents) = (None, agents.as_slice());
-    let asked = PlanPrompt { goal, max_tasks, max_instruction_tokens, inputs, items, agents, feedback };
+    let asked =
+        PlanPrompt { goal, max_tasks, max_instruction_tokens, inputs, items, parameters, agents, feedback };
     let schema = Arc::new(plan_schema(agents.iter().map(|agent| agent.name.as_str())));
     let request = |prompt: PromptBudget| ChatRequest {
         purpose: Purpose::Plan,
@@ -78,6 +82,7 @@ pub async fn draft(
         traceparent: None,
         allowance,
         reuse: Reuse::Allowed,
+        model: planner.model.clone(),
     };
     let reply = Window::default().chat(model, Purpose::Plan, prompt, request).await.reply?;
     let mut text = PlanStream::new(PlanStreamLimits::default());

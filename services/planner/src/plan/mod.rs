@@ -20,19 +20,19 @@ use starling_agents::{
 };
 use starling_llm::{ChatRequest, Format, Model, ModelError, Purpose, Reuse, StreamEvent, TextStream};
 use starling_protocol::{
-    Body, CallReport, Envelope, Failure, Input, PlanEnd, PlanFragment, PlanRequest, RecordRef, RunId,
+    Body, CallReport, Envelope, Failure, PlanEnd, PlanFragment, PlanRequest, PlanStrategy, RecordRef, RunId,
     TaskSpec, ids::digest,
 };
 use starling_runtime::{Clock, EnvelopeHandler, HandleError, HandlerContext, Random, telemetry::Spans};
-use starling_service::{Asked, Unread, Window, instant_of, intent_texts};
+use starling_service::{AgentsInForce, Asked, IntentTexts, Unread, Window, instant_of};
 use std::sync::Arc;
 use tokio::time::Instant;
 
 /// The code of a failure because the model's plan cannot be used.
 pub const INVALID_PLAN: &str = "invalid_plan";
 
-/// The strategy that makes one task out of the goal without asking a model.
-const SINGLE: &str = "single";
+/// The code of a failure because this planner cannot plan in the way that is asked for.
+pub const UNKNOWN_STRATEGY: &str = "unknown_strategy";
 
 /// Bounds of the plan loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,8 +61,7 @@ impl Default for PlanOptions {
 /// Handles plan requests.
 pub struct PlanHandler {
     model: Arc<dyn Model>,
-    catalogue: Arc<AgentCatalogue>,
-    schema: Arc<serde_json::Value>,
+    agents: AgentsInForce,
     spans: Spans,
     clock: Clock,
     random: Random,
@@ -75,15 +74,14 @@ impl PlanHandler {
     /// A plan loop that asks `model`.
     pub fn new(
         model: Arc<dyn Model>,
-        catalogue: Arc<AgentCatalogue>,
+        agents: impl Into<AgentsInForce>,
         spans: Spans,
         clock: Clock,
         random: Random,
         options: PlanOptions,
     ) -> Self {
-        let schema = Arc::new(plan_schema(catalogue.workers().map(|agent| agent.name.as_str())));
         let (in_flight, window) = (InFlight::default(), Window::default());
-        Self { model, catalogue, schema, spans, clock, random, options, in_flight, window }
+        Self { model, agents: agents.into(), spans, clock, random, options, in_flight, window }
     }
 
     async fn plan(
@@ -100,13 +98,23 @@ impl PlanHandler {
             &cx.outbox,
             self.options.max_fragment_bytes,
         );
-        if request.strategy == SINGLE {
-            fragments.add(single_task(), self.clock.now()).await;
-            let end = PlanEnd { report: CallReport::default(), failure: None };
-            fragments.end(end, self.clock.now()).await;
-            return Ok(());
+        match request.strategy.parse() {
+            Ok(PlanStrategy::Llm) => {}
+            Ok(PlanStrategy::Single) => {
+                fragments.add(single_task(), self.clock.now()).await;
+                fragments.end(PlanEnd::default(), self.clock.now()).await;
+                return Ok(());
+            }
+            _ => {
+                let message = format!("this planner has no strategy {:?}", request.strategy);
+                let failure = Failure { code: UNKNOWN_STRATEGY.to_owned(), message, retryable: false };
+                let end = PlanEnd { failure: Some(failure), ..PlanEnd::default() };
+                fragments.end(end, self.clock.now()).await;
+                return Ok(());
+            }
         }
-        let agent = self.catalogue.planner();
+        let catalogue = self.agents.now();
+        let agent = catalogue.planner();
         let mut span = self.spans.invoke_agent(&agent.name, &cx.traceparent);
         span.set_with("starling.intent_id", || envelope.intent_id.as_str().to_owned());
         span.set_with("starling.run_id", || run.as_str().to_owned());
@@ -117,13 +125,12 @@ impl PlanHandler {
         };
         let end = match intent.map_err(Unread::from) {
             Ok(intent) => {
-                let (inputs, items) = intent_texts(intent.as_ref());
-                let ask = |budget| {
-                    self.question(envelope, request, agent, (inputs, items), span.traceparent(), budget)
-                };
-                self.ask(ask, request.max_tasks, &mut fragments).await
+                let texts = IntentTexts::of(intent.as_ref());
+                let ask =
+                    |budget| self.question(envelope, request, &catalogue, texts, span.traceparent(), budget);
+                self.ask(ask, request.max_tasks, &catalogue, &mut fragments).await
             }
-            Err(Unread::Failed(failure)) => PlanEnd { report: CallReport::default(), failure: Some(failure) },
+            Err(Unread::Failed(failure)) => PlanEnd { failure: Some(failure), ..PlanEnd::default() },
             Err(Unread::Later(retry)) => return Err(retry),
         };
         span.set("starling.tasks", i64::from(fragments.ordinal()));
@@ -138,18 +145,21 @@ impl PlanHandler {
         &self,
         envelope: &Envelope,
         request: &PlanRequest,
-        agent: &Agent,
-        (inputs, items): (&[Input], &[String]),
+        catalogue: &AgentCatalogue,
+        texts: IntentTexts<'_>,
         traceparent: &str,
         budget: PromptBudget,
     ) -> ChatRequest {
-        let agents: Vec<&Agent> = self.catalogue.workers().collect();
+        let agent = catalogue.planner();
+        let agents: Vec<&Agent> = catalogue.workers().collect();
+        let schema = Arc::new(plan_schema(agents.iter().map(|agent| agent.name.as_str())));
         let prompt = PlanPrompt {
             goal: &request.goal,
             max_tasks: request.max_tasks,
             max_instruction_tokens: self.options.max_instruction_tokens,
-            inputs,
-            items,
+            inputs: texts.inputs,
+            items: texts.items,
+            parameters: texts.parameters,
             agents: &agents,
             feedback: request.feedback.as_deref(),
         };
@@ -159,13 +169,14 @@ impl PlanHandler {
                 plan_messages(agent, &prompt, budget)
             }),
             tools: Vec::new(),
-            format: Format::Json { name: PLAN_SCHEMA.to_owned(), schema: self.schema.clone(), check: None },
+            format: Format::Json { name: PLAN_SCHEMA.to_owned(), schema, check: None },
             max_tokens: budget.max_tokens(agent, request.allowance.as_ref()),
             temperature: agent.temperature,
             deadline: instant_of(envelope.deadline, &self.clock),
             traceparent: Some(traceparent.to_owned()),
             allowance: request.allowance,
             reuse: Reuse::for_attempt(request.plan_attempt),
+            model: agent.model.clone(),
         }
     }
 
@@ -174,6 +185,7 @@ impl PlanHandler {
         &self,
         build: impl Fn(PromptBudget) -> ChatRequest,
         max_tasks: i32,
+        catalogue: &AgentCatalogue,
         fragments: &mut Fragments<'_>,
     ) -> PlanEnd {
         let begun = Instant::now();
@@ -183,7 +195,7 @@ impl PlanHandler {
             Ok(events) => events.fuse(),
             Err(error) => return model_end(&error),
         };
-        let end = match self.read(&mut events, max_tasks, fragments).await {
+        let end = match self.read(&mut events, max_tasks, catalogue, fragments).await {
             Ok(end) => end,
             Err(failure) => {
                 let report = match events.next().now_or_never() {
@@ -192,7 +204,7 @@ impl PlanHandler {
                     // Else it was left unread, and nobody says it: at least it was a call.
                     _ => self.one_call(begun),
                 };
-                PlanEnd { report, failure: Some(failure) }
+                PlanEnd { report, failure: Some(failure), answer: None }
             }
         };
         drop(events);
@@ -219,6 +231,7 @@ impl PlanHandler {
         &self,
         events: &mut Fuse<TextStream>,
         max_tasks: i32,
+        catalogue: &AgentCatalogue,
         fragments: &mut Fragments<'_>,
     ) -> Result<PlanEnd, Failure> {
         let mut text = PlanStream::new(self.options.reply);
@@ -236,8 +249,8 @@ impl PlanHandler {
                             if fragments.ordinal() >= max_tasks {
                                 return Err(invalid(format!("the plan has more than {max_tasks} tasks")));
                             }
-                            let spec = task_spec(&task, fragments.ordinal(), &self.catalogue, limit)
-                                .map_err(invalid)?;
+                            let spec =
+                                task_spec(&task, fragments.ordinal(), catalogue, limit).map_err(invalid)?;
                             fragments.add(spec, self.clock.now()).await;
                         }
                     }
@@ -245,11 +258,11 @@ impl PlanHandler {
                     Some(Ok(StreamEvent::Calls(_))) => {}
                     Some(Ok(StreamEvent::Done(report))) => {
                         let failure = ending(&text, fragments.ordinal()).err();
-                        return Ok(PlanEnd { report, failure });
+                        return Ok(PlanEnd { report, failure, answer: None });
                     }
                     // Cut after the plan's end: nothing of the plan is missing.
                     Some(Err(error)) if text.is_done() && fragments.ordinal() > 0 => {
-                        return Ok(PlanEnd { report: error.report, failure: None });
+                        return Ok(PlanEnd { report: error.report, ..PlanEnd::default() });
                     }
                     Some(Err(error)) => return Ok(model_end(&error)),
                     None => return Err(invalid("the reply was cut off".to_owned())),
@@ -299,7 +312,7 @@ impl EnvelopeHandler for PlanHandler {
             run: RunId::from_string(digest(&["dead-letter", envelope.id.as_str()])),
             seq: 0,
             tasks: Vec::new(),
-            end: Some(PlanEnd { report: CallReport::default(), failure: Some(failure) }),
+            end: Some(PlanEnd { failure: Some(failure), ..PlanEnd::default() }),
         };
         Some(fragment_envelope(envelope, fragment, self.clock.now()))
     }
@@ -315,7 +328,7 @@ fn invalid(message: String) -> Failure {
 }
 
 fn model_end(error: &ModelError) -> PlanEnd {
-    PlanEnd { report: error.report.clone(), failure: Some(error.to_failure()) }
+    PlanEnd { report: error.report.clone(), failure: Some(error.to_failure()), answer: None }
 }
 
 fn single_task() -> TaskSpec {
@@ -325,7 +338,7 @@ fn single_task() -> TaskSpec {
         title: "Reach the goal".to_owned(),
         instruction: "Do what the goal says, completely.".to_owned(),
         agent: DEFAULT_WORKER.to_owned(),
-        depends_on: Vec::new(),
         critic: true,
+        ..TaskSpec::default()
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use starling_agents::{AgentCatalogue, DEFAULT_WORKER};
 use starling_llm::Encoding;
-use starling_protocol::TaskSpec;
+use starling_protocol::{TaskSpec, TaskTerms};
 
 /// A title made out of an instruction has at most so many characters.
 const DERIVED_TITLE_CHARS: usize = 80;
@@ -89,7 +89,16 @@ pub fn task_spec(
         Some(Value::Bool(critic)) => *critic,
         Some(_) => return Err(fault("critic", "true or false")),
     };
-    Ok(TaskSpec { ordinal, key, title, instruction, agent: agent.to_owned(), depends_on, critic })
+    Ok(TaskSpec {
+        ordinal,
+        key,
+        title,
+        instruction,
+        agent: agent.to_owned(),
+        depends_on,
+        critic,
+        terms: TaskTerms::default(),
+    })
 }
 
 fn name(value: &Value) -> Option<String> {
@@ -139,7 +148,8 @@ mod tests {
                 instruction: "Do".into(),
                 agent: "analyst".into(),
                 depends_on: vec!["b".into()],
-                critic: false
+                critic: false,
+                ..TaskSpec::default()
             }
         );
     }

@@ -39,6 +39,7 @@ impl Question {
             traceparent: None,
             allowance: None,
             reuse: Reuse::Refused,
+            model: None,
         };
         Question { field, request, model: None, form: None, streams: false }
     }
