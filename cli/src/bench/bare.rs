@@ -302,6 +302,7 @@ impl Asker {
         let request = ChatRequest {
             purpose,
             messages,
+            tools: Vec::new(),
             format,
             max_tokens: agent.max_tokens,
             temperature: agent.temperature,

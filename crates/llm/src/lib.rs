@@ -17,6 +17,7 @@ mod port;
 mod preflight;
 mod prompt;
 mod tokens;
+mod turns;
 
 pub use cache::{
     CacheBounds, CacheCounts, CacheFigures, CacheFolderError, CacheOptions, CachedModel, DiskOptions, Source,
@@ -25,10 +26,13 @@ pub use chain::{Link, ModelChain};
 pub use hedge::{Hedge, HedgedModel};
 pub use limiter::{Answer, Ask, Hints, Leave, Limiter, NotSent, Quota};
 pub use offline::{OfflineModel, OfflineOptions};
-pub use openai::{Backoff, JsonForm, ModelNames, OpenAiModel, OpenAiOptions, OptionsError, Price};
+pub use openai::{
+    Backoff, JsonForm, ModelNames, OpenAiModel, OpenAiOptions, OptionsError, Price, ReplayReasoning,
+};
 pub use port::{
-    ChatReply, ChatRequest, FailedAttempts, Format, JsonCheck, Message, Model, ModelChoice, ModelError,
-    ModelErrorKind, ModelInfo, Purpose, Purposes, Reuse, Speaker, StreamEvent, TextStream,
+    ChatReply, ChatRequest, FailedAttempts, Format, JsonCheck, Model, ModelChoice, ModelError,
+    ModelErrorKind, ModelInfo, Purpose, Purposes, Reuse, StreamEvent, TextStream,
 };
 pub use preflight::{Feature, Preflight, PreflightOptions, Trial, Verdict};
 pub use tokens::{Capacity, Encoding, estimated_tokens};
+pub use turns::{Deeds, Message, Speaker, Tool, ToolCall};

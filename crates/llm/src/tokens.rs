@@ -1,6 +1,6 @@
 //! How many tokens a text has for a model.
 
-use crate::Message;
+use crate::{ChatRequest, Message};
 use tiktoken_rs::{
     CoreBPE, cl100k_base_singleton, o200k_base_singleton,
     tokenizer::{Tokenizer, get_tokenizer},
@@ -15,6 +15,8 @@ const SLICES: usize = 16;
 const PIECE_BYTES: usize = 4 << 10;
 /// What stands around each message beside its text, as OpenAI documents it.
 const MESSAGE_TOKENS: i64 = 4;
+/// What stands around each tool that is offered, about.
+const TOOL_TOKENS: i64 = 8;
 /// What begins the reply.
 const REPLY_TOKENS: i64 = 3;
 
@@ -60,14 +62,25 @@ impl Encoding {
     pub fn count_messages(self, messages: &[Message]) -> i64 {
         match self.table() {
             Some(table) => {
-                let texts: usize = messages.iter().map(|message| count_by(table, &message.text)).sum();
+                let texts = messages.iter().flat_map(Message::texts);
+                let texts: usize = texts.map(|text| count_by(table, text)).sum();
                 saturating(texts) + MESSAGE_TOKENS * saturating(messages.len()) + REPLY_TOKENS
             }
             None => {
-                let quarters: usize = messages.iter().map(|message| quarters(&message.text)).sum();
+                let quarters: usize = messages.iter().flat_map(Message::texts).map(quarters).sum();
                 saturating(quarters.div_ceil(4))
             }
         }
+    }
+
+    /// Tokens of a question: its conversation, and the tools that it offers.
+    #[must_use]
+    pub fn count_request(self, request: &ChatRequest) -> i64 {
+        let tools = request.tools.iter().map(|tool| {
+            let texts = [tool.name.as_str(), &tool.description, &tool.parameters.to_string()];
+            texts.map(|text| self.count(text)).iter().sum::<i64>() + TOOL_TOKENS
+        });
+        self.count_messages(&request.messages).saturating_add(tools.sum())
     }
 
     /// Its table. Who asks first waits for a quarter of a second while it is read, and it takes some 50 MB: nobody asks who
@@ -159,7 +172,6 @@ fn pieces(text: &str) -> impl Iterator<Item = &str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Speaker;
 
     #[test]
     fn names_of_models_tell_their_encoding() {
@@ -192,8 +204,7 @@ mod tests {
             let counts = Encoding::NAMED.map(|(_, encoding)| encoding.count(text));
             assert_eq!(counts, [o200k, cl100k, estimate], "{text}");
         }
-        let messages = ["You are terse.", "Say hello."]
-            .map(|text| Message { speaker: Speaker::User, text: text.to_owned() });
+        let messages = ["You are terse.", "Say hello."].map(Message::user);
         assert_eq!(Encoding::O200kBase.count_messages(&messages), 4 + 3 + 2 * 4 + 3);
         assert_eq!(Encoding::Estimate.count_messages(&messages), 6);
     }

@@ -1,6 +1,8 @@
 //! Whole replies of an OpenAI-compatible endpoint, good and bad.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+#[path = "openai_chat/conversations.rs"]
+mod conversations;
 mod support;
 
 use futures::{StreamExt as _, future::BoxFuture};

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use starling_bus::{Bus, LogReader, MemoryBus, MemoryOptions, OutRecord, PartitionId, ReaderEvent, StartAt};
 use starling_llm::{
-    CacheBounds, CacheOptions, CachedModel, Capacity, ChatReply, ChatRequest, FailedAttempts, Model,
+    CacheBounds, CacheOptions, CachedModel, Capacity, ChatReply, ChatRequest, Deeds, FailedAttempts, Model,
     ModelError, ModelErrorKind, ModelInfo, Purpose, Purposes, StreamEvent, TextStream,
 };
 use starling_protocol::{
@@ -174,14 +174,14 @@ impl Model for ScriptedModel {
 
     async fn chat(&self, request: ChatRequest) -> Result<ChatReply, ModelError> {
         match self.answer(request) {
-            Answer::Say(text) => Ok(ChatReply { text, report: report() }),
+            Answer::Say(text) => Ok(ChatReply { text, deeds: Deeds::default(), report: report() }),
             Answer::Fail(kind) => Err(failure(kind)),
             Answer::Stream(mut pieces) => {
                 let mut text = String::new();
                 while let Some(piece) = pieces.recv().await {
                     text.push_str(&piece);
                 }
-                Ok(ChatReply { text, report: report() })
+                Ok(ChatReply { text, deeds: Deeds::default(), report: report() })
             }
             Answer::Hang => std::future::pending().await,
         }

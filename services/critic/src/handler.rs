@@ -75,6 +75,7 @@ impl CriticHandler {
             messages: within(allowance.as_ref(), agent, budget, |budget| {
                 judge_messages(agent, &prompt, budget)
             }),
+            tools: Vec::new(),
             format: Format::Json {
                 name: VERDICT_SCHEMA.to_owned(),
                 schema: self.schema.clone(),

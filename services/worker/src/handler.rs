@@ -87,6 +87,7 @@ impl WorkHandler {
         let ask = |budget: PromptBudget| ChatRequest {
             purpose,
             messages: self.messages(agent, task, &reading, budget),
+            tools: Vec::new(),
             format: format_of(agent),
             max_tokens: budget.max_tokens(agent, task.allowance.as_ref()),
             temperature: agent.temperature,

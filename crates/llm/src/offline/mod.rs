@@ -18,8 +18,8 @@ mod work;
 
 use crate::prompt::Prompt;
 use crate::{
-    ChatReply, ChatRequest, Encoding, Format, Model, ModelError, ModelErrorKind, ModelInfo, Price, Purpose,
-    Speaker, StreamEvent, TextStream, by_schema,
+    ChatReply, ChatRequest, Deeds, Encoding, Format, Model, ModelError, ModelErrorKind, ModelInfo, Price,
+    Purpose, Speaker, StreamEvent, TextStream, by_schema,
 };
 use async_trait::async_trait;
 use futures::{StreamExt, stream};
@@ -99,7 +99,7 @@ impl OfflineModel {
             let message = "there is nothing to answer: the prompt is empty";
             return Err(failure(ModelErrorKind::BadReply, message, report));
         }
-        Ok(ChatReply { text, report })
+        Ok(ChatReply { text, deeds: Deeds::default(), report })
     }
 }
 

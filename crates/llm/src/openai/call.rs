@@ -7,12 +7,12 @@ use super::dialect::Dialect;
 use super::fault::{self, Fault};
 use super::hints;
 use super::options::Price;
-use super::reply::{self, Wanted};
+use super::reply::{self, Reply, Wanted};
 use super::retry::wait_before_next;
 use crate::allowance::{self, Shortfall};
 use crate::{
-    Answer, Ask, ChatReply, ChatRequest, Encoding, Format, Hints, Leave, ModelError, ModelErrorKind, NotSent,
-    estimated_tokens,
+    Answer, Ask, ChatReply, ChatRequest, Encoding, Format, Hints, Leave, Message, ModelError, ModelErrorKind,
+    NotSent, estimated_tokens,
 };
 use reqwest::Response;
 use reqwest::header::HeaderValue;
@@ -106,7 +106,6 @@ impl Call {
 
     /// Asks for a whole reply until there is one.
     pub(super) async fn whole(mut self) -> Result<ChatReply, ModelError> {
-        let wanted = Wanted::by(&self.request.format);
         loop {
             let mut leave = self.admit().await?;
             let limit = self.attempt_limit();
@@ -114,16 +113,16 @@ impl Call {
                 let response = self.send(&mut leave).await?;
                 let most = self.endpoint.options.max_response_bytes;
                 let body = read_body(response, most).await?;
-                reply::read_completion(&body, &wanted)
+                reply::read_completion(&body, &Wanted::by(&self.request))
             };
             let outcome = timeout_at(limit, attempt).await;
             self.ledger.calls += 1;
             match outcome.unwrap_or_else(|_| Err(self.too_slow(limit).into())) {
                 Ok(reply) => {
-                    let usage = reply.usage.unwrap_or_else(|| self.counted(&reply.text));
+                    let usage = reply.usage.unwrap_or_else(|| self.counted(&reply));
                     leave.used(usage);
                     self.spend(reply.model, usage);
-                    return Ok(ChatReply { text: reply.text, report: self.report() });
+                    return Ok(ChatReply { text: reply.text, deeds: reply.deeds, report: self.report() });
                 }
                 Err(spoiled) => {
                     spoiled.usage.into_iter().for_each(|usage| leave.used(usage));
@@ -365,8 +364,9 @@ impl Call {
     }
 
     /// What the question and this reply took, where the endpoint does not say it.
-    pub(super) fn counted(&self, reply: &str) -> Usage {
-        let completion_tokens = self.encoding.count(reply);
+    pub(super) fn counted(&self, reply: &Reply) -> Usage {
+        let calls = reply.deeds.calls.iter().map(|call| self.encoding.count(&call.arguments)).sum::<i64>();
+        let completion_tokens = self.encoding.count(&reply.text) + calls;
         Usage { prompt_tokens: self.prompt_tokens(), completion_tokens, cached_tokens: 0 }
     }
 
@@ -378,12 +378,12 @@ impl Call {
 
     /// Tokens of the question as it stands, counted once.
     fn prompt_tokens(&self) -> i64 {
-        *self.prompt_tokens.get_or_init(|| self.encoding.count_messages(&self.request.messages))
+        *self.prompt_tokens.get_or_init(|| self.encoding.count_request(&self.request))
     }
 
     /// The same from its size, which costs nothing.
     fn guessed_tokens(&self) -> i64 {
-        estimated_tokens(self.request.messages.iter().map(|message| message.text.len()).sum())
+        estimated_tokens(self.request.messages.iter().map(Message::bytes).sum())
     }
 
     fn count_failure(&self, kind: ModelErrorKind) {

@@ -18,9 +18,10 @@ mod reply;
 mod retry;
 mod sse;
 mod streaming;
+mod tool_calls;
 
 pub use dialect::JsonForm;
-pub use options::{Backoff, ModelNames, OpenAiOptions, OptionsError, Price};
+pub use options::{Backoff, ModelNames, OpenAiOptions, OptionsError, Price, ReplayReasoning};
 
 use crate::{
     Capacity, ChatReply, ChatRequest, FailedAttempts, Limiter, Model, ModelError, ModelInfo, Preflight,

@@ -45,6 +45,8 @@ pub struct OpenAiOptions {
     pub omit: Vec<String>,
     /// How JSON is asked for at first. Default: by its schema; what an endpoint refuses is not asked for again.
     pub json: JsonForm,
+    /// Whether what a model thought is sent again with the turns that follow. Default: never.
+    pub replay_reasoning: ReplayReasoning,
     /// How the models count; `None`: as their names say.
     pub encoding: Option<Encoding>,
     /// Tokens that a prompt and its reply may have together; `None` if that is not known.
@@ -53,6 +55,18 @@ pub struct OpenAiOptions {
     pub stand_ins: Purposes,
     /// Further headers, such as `api-key`; values are treated as secrets.
     pub extra_headers: BTreeMap<String, SecretString>,
+}
+
+/// Whether what a model thought (`reasoning_content`) is sent again with the conversation that goes on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReplayReasoning {
+    /// It is dropped, as most providers want it.
+    #[default]
+    Never,
+    /// In the turns in which the model calls tools, even if it is empty.
+    WithCalls,
+    /// In every turn that has some.
+    Always,
 }
 
 /// Model names by purpose.
@@ -159,6 +173,7 @@ impl OpenAiOptions {
             extra_body: serde_json::Map::new(),
             omit: Vec::new(),
             json: JsonForm::default(),
+            replay_reasoning: ReplayReasoning::default(),
             encoding: None,
             window: None,
             stand_ins: Purposes::NONE,

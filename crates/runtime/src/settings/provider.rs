@@ -2,7 +2,7 @@
 
 use super::reader::Reader;
 use secrecy::SecretString;
-use starling_llm::Encoding;
+use starling_llm::{Encoding, ReplayReasoning};
 use std::collections::BTreeMap;
 
 /// Where a model is, and how it is asked.
@@ -30,6 +30,8 @@ pub struct ProviderSettings {
     pub roles: Vec<String>,
     /// How JSON is asked for at first.
     pub json: JsonAsked,
+    /// Whether what a model thought is sent again with the turns that follow.
+    pub replay_reasoning: ReplayReasoning,
     /// How its models count tokens; `None`: as their names say.
     pub encoding: Option<Encoding>,
     /// Tokens that a prompt and its reply may have together; `None` if that is not known.
@@ -91,6 +93,14 @@ pub(super) fn read(r: &mut Reader, path: &str, asked: bool) -> ProviderSettings 
         json: r.choice(
             &at("json"),
             &[("schema", JsonAsked::Schema), ("object", JsonAsked::Object), ("prompt", JsonAsked::Prompt)],
+        ),
+        replay_reasoning: r.choice(
+            &at("replay_reasoning"),
+            &[
+                ("never", ReplayReasoning::Never),
+                ("with_calls", ReplayReasoning::WithCalls),
+                ("always", ReplayReasoning::Always),
+            ],
         ),
         encoding: encoding(r, &at("encoding")),
         window: Some(r.integer(&at("window"), 0..=1_000_000_000)).filter(|window: &i64| *window > 0),

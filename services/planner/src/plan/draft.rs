@@ -74,6 +74,7 @@ pub async fn draft(
         messages: within(allowance.as_ref(), planner, prompt, |budget| {
             plan_messages(planner, &asked, budget)
         }),
+        tools: Vec::new(),
         format: Format::Json { name: PLAN_SCHEMA.to_owned(), schema: schema.clone(), check: None },
         max_tokens: prompt.max_tokens(planner, allowance.as_ref()),
         temperature: planner.temperature,

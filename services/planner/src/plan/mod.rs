@@ -168,6 +168,7 @@ impl PlanHandler {
             messages: within(request.allowance.as_ref(), agent, budget, |budget| {
                 plan_messages(agent, &prompt, budget)
             }),
+            tools: Vec::new(),
             format: Format::Json { name: PLAN_SCHEMA.to_owned(), schema, check: None },
             max_tokens: budget.max_tokens(agent, request.allowance.as_ref()),
             temperature: agent.temperature,
@@ -253,6 +254,8 @@ impl PlanHandler {
                             fragments.add(spec, self.clock.now()).await;
                         }
                     }
+                    // It was offered no tools.
+                    Some(Ok(StreamEvent::Calls(_))) => {}
                     Some(Ok(StreamEvent::Done(report))) => {
                         let failure = ending(&text, fragments.ordinal()).err();
                         return Ok(PlanEnd { report, failure, answer: None });
