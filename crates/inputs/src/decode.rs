@@ -10,7 +10,9 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<String, String> {
         [0xff, 0xfe, rest @ ..] => utf16(rest, u16::from_le_bytes)?,
         [0xfe, 0xff, rest @ ..] => utf16(rest, u16::from_be_bytes)?,
         [b'P', b'K', 3, 4, ..] => {
-            return Err("is an archive, such as .docx, .xlsx or .zip: save it as text, CSV, HTML or PDF".to_owned());
+            return Err(
+                "is an archive, such as .docx, .xlsx or .zip: save it as text, CSV, HTML or PDF".to_owned()
+            );
         }
         _ => utf8(bytes)?,
     };

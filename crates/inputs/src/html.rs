@@ -3,7 +3,9 @@
 
 use html5ever::tendril::StrTendril;
 use html5ever::tokenizer::states::RawKind;
-use html5ever::tokenizer::{BufferQueue, TagKind, Token, TokenSink, TokenSinkResult, Tokenizer, TokenizerOpts};
+use html5ever::tokenizer::{
+    BufferQueue, TagKind, Token, TokenSink, TokenSinkResult, Tokenizer, TokenizerOpts,
+};
 use std::cell::RefCell;
 
 /// What a reader of the page would see, with headings as Markdown writes them, a list's entries as lines, and the cells
@@ -79,12 +81,42 @@ const HIDDEN: [&str; 9] =
     ["script", "style", "template", "iframe", "noframes", "noembed", "svg", "textarea", "select"];
 /// Elements that are paragraphs of their own.
 const PARAGRAPHS: [&str; 20] = [
-    "p", "h1", "h2", "h3", "h4", "h5", "h6", "ul", "ol", "dl", "table", "pre", "blockquote", "section", "article",
-    "header", "footer", "main", "title", "hr",
+    "p",
+    "h1",
+    "h2",
+    "h3",
+    "h4",
+    "h5",
+    "h6",
+    "ul",
+    "ol",
+    "dl",
+    "table",
+    "pre",
+    "blockquote",
+    "section",
+    "article",
+    "header",
+    "footer",
+    "main",
+    "title",
+    "hr",
 ];
 /// Elements that begin a line.
 const LINES: [&str; 14] = [
-    "br", "div", "li", "tr", "dt", "dd", "caption", "figcaption", "form", "fieldset", "nav", "aside", "address",
+    "br",
+    "div",
+    "li",
+    "tr",
+    "dt",
+    "dd",
+    "caption",
+    "figcaption",
+    "form",
+    "fieldset",
+    "nav",
+    "aside",
+    "address",
     "option",
 ];
 

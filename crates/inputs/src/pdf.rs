@@ -80,7 +80,9 @@ fn read(bytes: &[u8], limits: TextLimits) -> Result<Read, String> {
     if text.is_empty() {
         let count = pages.len();
         return Err(if broken.is_empty() {
-            format!("is a PDF of {count} pages without text, probably scans: run it through text recognition first")
+            format!(
+                "is a PDF of {count} pages without text, probably scans: run it through text recognition first"
+            )
         } else {
             format!("is a PDF of {count} pages, and none of them has text that can be read")
         });

@@ -5,9 +5,17 @@ use starling_bus::InRecord;
 use starling_protocol::{Body, Envelope, RecordRef, headers::headers_of, ids::content_digest};
 
 /// How far a body's text reaches, in estimated tokens: a quarter of its bytes. What a reader takes from a
-/// record decides: the output of a result, the goal, inputs, items and parameters of an intent.
+/// record decides: the output of a result, the goal, inputs, items and parameters of an intent, parts of inputs included
+/// that lie elsewhere.
 #[must_use]
 pub fn estimated_tokens(body: &Body) -> i64 {
+    let stored: i64 = match body {
+        Body::Intent(intent) => {
+            let chunks = intent.inputs.iter().flat_map(|input| &input.chunks);
+            chunks.map(|chunk| chunk.tokens.max(0)).fold(0, i64::saturating_add)
+        }
+        _ => 0,
+    };
     let bytes: usize = match body {
         Body::Intent(intent) => {
             let inputs: usize =
@@ -22,9 +30,10 @@ pub fn estimated_tokens(body: &Body) -> i64 {
             turn.text.len() + turn.calls.iter().map(|call| call.arguments.len()).sum::<usize>()
         }
         Body::ToolReply(reply) => reply.outputs.iter().map(|output| output.content.len()).sum(),
+        Body::Content(content) => content.heading.len() + content.overlap.len() + content.text.len(),
         _ => 0,
     };
-    i64::try_from(bytes.div_ceil(4)).unwrap_or(i64::MAX)
+    i64::try_from(bytes.div_ceil(4)).unwrap_or(i64::MAX).saturating_add(stored)
 }
 
 /// The reference to a record that holds `envelope`.

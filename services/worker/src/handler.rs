@@ -6,7 +6,7 @@ use starling_agents::{
     Agent, AgentCatalogue, AgentPurpose, EarlierAttempt, PromptBudget, SynthesisPrompt, WorkPrompt,
     synthesis_messages, within, work_messages,
 };
-use starling_llm::{ChatRequest, Format, Message, Model, ModelErrorKind, Reuse};
+use starling_llm::{ChatRequest, Format, Message, Model, ModelError, ModelErrorKind, Reuse};
 use starling_protocol::{
     Body, CallReport, Envelope, EnvelopeId, Failure, RecordRef, Role, Tag, Task, TaskKind, TaskResult,
 };
@@ -21,6 +21,9 @@ use std::sync::Arc;
 pub const UNKNOWN_AGENT: &str = "unknown_agent";
 /// The code of a failure because the model's reply is too large to pass on.
 pub const OUTPUT_TOO_LARGE: &str = "output_too_large";
+
+/// The code of a failure because the parts that a task has to read whole do not fit into a prompt.
+pub const PARTS_TOO_LONG: &str = "parts_too_long";
 
 /// Bounds of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +73,7 @@ impl WorkHandler {
         };
         let mut span = self.spans.invoke_agent(&agent.name, &cx.traceparent);
         describe(&mut span, envelope, task);
-        let reading = match read(task, &cx.content).await {
+        let reading = match read(task, &cx.content, self.options.prompt.bytes).await {
             Ok(reading) => reading,
             Err(Unread::Failed(failure)) => {
                 span.fail(&failure.message);
@@ -89,7 +92,19 @@ impl WorkHandler {
             allowance: task.allowance,
             reuse: Reuse::for_attempt(task.attempt),
         };
-        let Asked { question, reply } = self.window.chat(self.model.as_ref(), self.options.prompt, ask).await;
+        let Asked { question, reply } = if task.terms.parts.is_some() {
+            match self.whole(ask(PromptBudget { bytes: usize::MAX })) {
+                Ok(question) => {
+                    Asked { reply: self.model.chat(question.clone()).await.map_err(in_parts), question }
+                }
+                Err(failure) => {
+                    span.fail(&failure.message);
+                    return Ok((Err(failure), CallReport::default()));
+                }
+            }
+        } else {
+            self.window.chat(self.model.as_ref(), self.options.prompt, ask).await
+        };
         let done = match reply {
             Ok(reply) if reply.text.len() > self.options.max_output_bytes => {
                 self.model.forget(&question).await;
@@ -115,6 +130,20 @@ impl WorkHandler {
         Ok(done)
     }
 
+    /// A question about parts is asked as it is, or not at all: what would be left out of it, nobody would read.
+    fn whole(&self, question: ChatRequest) -> Result<ChatRequest, Failure> {
+        let texts = question.messages.last().map_or(0, |message| message.text.len());
+        let most = self.options.prompt.bytes;
+        if texts <= most {
+            return Ok(question);
+        }
+        let message = format!(
+            "the parts and what is said about them have {texts} bytes, and agents.prompt allows {most}: smaller \
+             parts (--chunk-tokens) or a larger agents.prompt"
+        );
+        Err(Failure { code: PARTS_TOO_LONG.to_owned(), message, retryable: false })
+    }
+
     fn agent(&self, task: &Task) -> Option<&Agent> {
         let (wanted, fallback) = match task.kind {
             TaskKind::Work => (AgentPurpose::Work, None),
@@ -126,8 +155,11 @@ impl WorkHandler {
     fn messages(&self, agent: &Agent, task: &Task, reading: &Reading, budget: PromptBudget) -> Vec<Message> {
         let IntentTexts { inputs, items, parameters } =
             IntentTexts::of(reading.intent.as_ref()).within(&task.terms);
+        let inputs = reading.inputs.as_deref().unwrap_or(inputs);
         let results = &reading.results;
-        within(task.allowance.as_ref(), agent, budget, |budget| match task.kind {
+        // Parts are told whole, whatever the step may take: then it fails, and says so.
+        let allowance = task.allowance.as_ref().filter(|_| task.terms.parts.is_none());
+        within(allowance, agent, budget, |budget| match task.kind {
             TaskKind::Synthesis => {
                 let prompt = SynthesisPrompt { goal: &task.goal, inputs, items, parameters, results };
                 synthesis_messages(agent, &prompt, budget)
@@ -231,6 +263,18 @@ impl EnvelopeHandler for WorkHandler {
         let done = failed("dead_letter", reason.to_owned(), true);
         Some(self.result(envelope, task, done, ""))
     }
+}
+
+/// Says what helps if parts were too long for the model.
+fn in_parts(error: ModelError) -> ModelError {
+    if error.kind != ModelErrorKind::ContextTooLong {
+        return error;
+    }
+    let message = format!(
+        "{} (parts are read whole: smaller ones, by --chunk-tokens, or a model with a larger window)",
+        error.message
+    );
+    ModelError { message, ..error }
 }
 
 fn failed(code: &str, message: String, retryable: bool) -> Done {

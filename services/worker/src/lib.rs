@@ -4,5 +4,5 @@ mod handler;
 mod reading;
 mod service;
 
-pub use handler::{OUTPUT_TOO_LARGE, UNKNOWN_AGENT, WorkHandler, WorkOptions};
+pub use handler::{OUTPUT_TOO_LARGE, PARTS_TOO_LONG, UNKNOWN_AGENT, WorkHandler, WorkOptions};
 pub use service::serve;

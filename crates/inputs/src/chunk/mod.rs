@@ -52,12 +52,7 @@ pub struct Chunk<'t> {
 
 /// Cuts `text` into chunks of at most `size` by `count`, which says how many tokens a text has. A chunk is larger only
 /// where a single character is. The same text is always cut in the same way.
-pub fn chunks<'t>(
-    text: &'t str,
-    cut: Cut,
-    size: ChunkSize,
-    count: &dyn Fn(&str) -> usize,
-) -> Vec<Chunk<'t>> {
+pub fn chunks<'t>(text: &'t str, cut: Cut, size: ChunkSize, count: &dyn Fn(&str) -> usize) -> Vec<Chunk<'t>> {
     let tokens = size.tokens.max(1);
     let mut records = Records::new(cut);
     let header = match cut {
@@ -99,7 +94,8 @@ fn end_of(rest: &str, fits: usize, cut: Cut, records: &mut Records) -> usize {
     if end < last_word || last_word < 2 {
         return end;
     }
-    let earlier = rest.get(..last_word).and_then(|text| text.char_indices().next_back()).map_or(0, |(at, _)| at);
+    let earlier =
+        rest.get(..last_word).and_then(|text| text.char_indices().next_back()).map_or(0, |(at, _)| at);
     if earlier == 0 { end } else { best(rest, earlier) }
 }
 
