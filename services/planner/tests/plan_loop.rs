@@ -176,7 +176,12 @@ async fn the_strategy_single_asks_no_model() {
 async fn inputs_are_read_from_the_intents_record_and_a_gone_one_is_a_failure() {
     let model = ScriptedModel::saying(&format!("{FIRST}]}}"));
     let (node, ear) = plan_loop(model.clone()).await;
-    let input = Input { name: "a.csv".into(), media_type: "text/csv".into(), content: "x,y\n".into() };
+    let input = Input {
+        name: "a.csv".into(),
+        media_type: "text/csv".into(),
+        content: "x,y\n".into(),
+        chunks: Vec::new(),
+    };
     let intent = Intent { goal: "g".into(), inputs: vec![input], ..Intent::default() };
     publish(&node, envelope("i", Tag::role(Role::Coordinator), Body::Intent(intent))).await;
     let at = ear.next().await.at;
@@ -200,7 +205,7 @@ async fn inputs_that_are_too_long_for_the_model_are_shortened_once_and_later_one
     });
     let (node, ear) = plan_loop(model.clone()).await;
     let content = "many words ".repeat(5_000);
-    let input = Input { name: "a.txt".into(), media_type: "text/plain".into(), content };
+    let input = Input { name: "a.txt".into(), media_type: "text/plain".into(), content, chunks: Vec::new() };
     let intent = Intent { goal: "g".into(), inputs: vec![input], ..Intent::default() };
     publish(&node, envelope("i", Tag::role(Role::Coordinator), Body::Intent(intent))).await;
     let at = ear.next().await.at;

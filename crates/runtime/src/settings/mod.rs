@@ -7,6 +7,7 @@ mod audit;
 mod batch;
 mod coordinator;
 mod dead_letters;
+mod inputs;
 mod layers;
 mod model;
 mod presets;
@@ -22,6 +23,7 @@ mod units;
 pub use audit::AuditSettings;
 pub use batch::BatchSettings;
 pub use dead_letters::{DeadLetterSettings, DlqSettings, Shares};
+pub use inputs::InputSettings;
 pub use model::{
     BulkheadSettings, CacheSettings, ModelPrice, ModelSettings, Nearby, Offline, OllamaSettings, RateSettings,
 };
@@ -54,6 +56,8 @@ pub struct Settings {
     pub dlq: DlqSettings,
     /// What the input topic takes.
     pub intake: IntakeSettings,
+    /// How files become inputs.
+    pub inputs: InputSettings,
     /// Reading of referenced records.
     pub content: ContentSettings,
     /// The bus in memory of a swarm in one process.
