@@ -14,6 +14,9 @@ use starling_service::testing::{
 use starling_worker::{OUTPUT_TOO_LARGE, UNKNOWN_AGENT, WorkHandler, WorkOptions};
 use std::sync::Arc;
 
+#[path = "worker/parts.rs"]
+mod parts;
+
 struct Stage {
     node: Node,
     coordinator: Ear,

@@ -232,7 +232,11 @@ impl CallCosts {
             step(&Step {
                 agent: &task.agent,
                 bytes: goal.len() + task.title.len() + task.instruction.len(),
-                tokens: task.depends_on.iter().map(result_of).fold(inputs_tokens, i64::saturating_add),
+                tokens: (task.depends_on.iter().map(result_of)).fold(
+                    // A task about parts reads these and nothing else of the inputs.
+                    task.terms.parts.map_or(inputs_tokens, |parts| parts.tokens.max(0)),
+                    i64::saturating_add,
+                ),
                 headings: task.depends_on.len() + 1,
                 critic: task.critic,
             })
@@ -254,11 +258,12 @@ impl Budget {
 /// One try of a task, in its present state.
 pub(super) fn of_task(costs: &CallCosts, live: &Live, task: &TaskEntity) -> StepCost {
     let results = live.dependencies(task).map(result_tokens).sum::<i64>();
+    let material = task.terms.parts.map_or_else(|| inputs_tokens(live), |parts| parts.tokens.max(0));
     let earlier = task.last_score.and(task.best.as_ref()).map_or(0, |best| best.result.tokens);
     let step = Step {
         agent: &task.agent,
         bytes: live.intent.goal.len() + task.title.len() + task.instruction.len() + task.feedback.len(),
-        tokens: inputs_tokens(live).saturating_add(results).saturating_add(earlier),
+        tokens: material.saturating_add(results).saturating_add(earlier),
         headings: task.depends_on.len() + usize::from(earlier > 0) + 1,
         critic: task.critic,
     };
