@@ -13,7 +13,11 @@ use starling_protocol::{
     TopicNames,
 };
 use starling_runtime::{Clock, Schemas};
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 /// How long a publish may take before the broker counts as gone.
 pub(crate) const PUBLISH_TIMEOUT: Duration = Duration::from_secs(30);
@@ -24,9 +28,12 @@ pub struct Client {
     schemas: Schemas,
     names: TopicNames,
     store: Store,
+    /// Numbers of partitions that were asked for: who publishes many intents asks once.
+    partitions: Mutex<HashMap<Topic, i32>>,
 }
 
 /// An intent to be published.
+#[derive(Clone, Debug)]
 pub struct Submission {
     /// Its id.
     pub id: IntentId,
@@ -56,13 +63,32 @@ pub enum Seen {
 impl Client {
     /// A client of the installation with these topic names, which has no schema registry.
     pub fn new(bus: Arc<dyn Bus>, names: TopicNames) -> Self {
-        Self { bus, schemas: Codec::default().into(), names, store: Store::default() }
+        let (store, partitions) = (Store::default(), Mutex::default());
+        Self { bus, schemas: Codec::default().into(), names, store, partitions }
     }
 
     /// The same, which encodes and reads with these.
     #[must_use]
     pub fn with_schemas(self, schemas: Schemas) -> Self {
         Self { schemas, ..self }
+    }
+
+    /// The bus that it is on.
+    #[must_use]
+    pub fn bus(&self) -> &Arc<dyn Bus> {
+        &self.bus
+    }
+
+    /// What it encodes and reads with.
+    #[must_use]
+    pub fn schemas(&self) -> &Schemas {
+        &self.schemas
+    }
+
+    /// The full name of a topic.
+    #[must_use]
+    pub fn topic(&self, topic: &Topic) -> String {
+        self.names.name(topic)
     }
 
     /// Stores the parts of its long inputs, and then publishes an intent to the input topic.
@@ -155,7 +181,16 @@ impl Client {
 
     async fn partition(&self, topic: &Topic, id: &IntentId) -> Result<PartitionId, CliError> {
         let name = self.names.name(topic);
-        let partitions = self.bus.partitions(&name).await?;
+        let known = self.partitions.lock().unwrap_or_else(PoisonError::into_inner).get(topic).copied();
+        let partitions = match known {
+            Some(partitions) => partitions,
+            None => {
+                let partitions = self.bus.partitions(&name).await?;
+                let mut known = self.partitions.lock().unwrap_or_else(PoisonError::into_inner);
+                known.insert(topic.clone(), partitions);
+                partitions
+            }
+        };
         Ok(PartitionId::new(name, partition_of(id.as_str(), partitions)))
     }
 

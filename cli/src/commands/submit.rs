@@ -37,6 +37,9 @@ pub(super) fn submission(session: &Session, args: IntentArgs) -> Result<Submissi
     if args.min_score.is_some_and(|score| !(0.0..=1.0).contains(&score)) {
         return Err(CliError::Usage("--min-score is a number from 0 to 1".to_owned()));
     }
+    if args.degrade_after.is_some_and(|seconds| !(0.0..=604_800.0).contains(&seconds)) {
+        return Err(CliError::Usage("--degrade-after is a number of seconds from 0 to 604800".to_owned()));
+    }
     if args.max_cost.is_some_and(|cost| !(cost.is_finite() && cost > 0.0)) {
         return Err(CliError::Usage("--max-cost is a number of US dollars above 0".to_owned()));
     }
@@ -51,6 +54,7 @@ pub(super) fn submission(session: &Session, args: IntentArgs) -> Result<Submissi
             max_calls: args.max_calls,
             max_tokens: args.max_tokens,
             max_cost_usd: args.max_cost,
+            degrade_after_ms: args.degrade_after.map(|seconds| (seconds * 1e3) as i64),
         },
         inputs: material.inputs,
         items: args.items.into_iter().chain(material.items).collect(),

@@ -1,12 +1,15 @@
 //! From a task to its result: one model call.
 
+use crate::failures::with_failures_named;
 use crate::reading::{Reading, read};
 use async_trait::async_trait;
 use starling_agents::{
     Agent, AgentCatalogue, AgentPurpose, EarlierAttempt, PromptBudget, SynthesisPrompt, WorkPrompt,
     synthesis_messages, within, work_messages,
 };
-use starling_llm::{ChatRequest, Format, Message, Model, ModelError, ModelErrorKind, Reuse};
+use starling_llm::{
+    Capacity, ChatRequest, Format, JsonCheck, Message, Model, ModelError, ModelErrorKind, Reuse,
+};
 use starling_protocol::{
     Body, CallReport, Envelope, EnvelopeId, Failure, RecordRef, Role, Tag, Task, TaskKind, TaskResult,
 };
@@ -14,7 +17,7 @@ use starling_runtime::{
     Clock, EnvelopeHandler, HandleError, HandlerContext,
     telemetry::{ActiveSpan, Spans},
 };
-use starling_service::{Asked, IntentTexts, Unread, Window, instant_of};
+use starling_service::{AgentsInForce, Asked, IntentTexts, Unread, Window, instant_of};
 use std::sync::Arc;
 
 /// The code of a failure because a task names an agent that this worker does not have.
@@ -24,6 +27,11 @@ pub const OUTPUT_TOO_LARGE: &str = "output_too_large";
 
 /// The code of a failure because the parts that a task has to read whole do not fit into a prompt.
 pub const PARTS_TOO_LONG: &str = "parts_too_long";
+/// The code of a failure because the model's reply is not the JSON that the agent must give.
+pub const OUTPUT_MISFIT: &str = "output_misfit";
+
+/// Tokens that a reply about parts needs at least.
+const LEAST_REPLY: i64 = 256;
 
 /// Bounds of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +51,7 @@ impl Default for WorkOptions {
 /// Handles tasks.
 pub struct WorkHandler {
     model: Arc<dyn Model>,
-    catalogue: Arc<AgentCatalogue>,
+    agents: AgentsInForce,
     spans: Spans,
     clock: Clock,
     options: WorkOptions,
@@ -57,16 +65,17 @@ impl WorkHandler {
     /// A worker that asks `model`.
     pub fn new(
         model: Arc<dyn Model>,
-        catalogue: Arc<AgentCatalogue>,
+        agents: impl Into<AgentsInForce>,
         spans: Spans,
         clock: Clock,
         options: WorkOptions,
     ) -> Self {
-        Self { model, catalogue, spans, clock, options, window: Window::default() }
+        Self { model, agents: agents.into(), spans, clock, options, window: Window::default() }
     }
 
     async fn work(&self, envelope: &Envelope, task: &Task, cx: &HandlerContext) -> Result<Done, HandleError> {
-        let Some(agent) = self.agent(task) else {
+        let catalogue = self.agents.now();
+        let Some(agent) = agent_for(task, &catalogue) else {
             let message = format!("this worker has no agent {:?}; the folder agents.dir decides", task.agent);
             // Another worker may have it.
             return Ok(failed(UNKNOWN_AGENT, message, true));
@@ -81,19 +90,23 @@ impl WorkHandler {
             }
             Err(Unread::Later(retry)) => return Err(retry),
         };
-        let ask = |budget| ChatRequest {
-            purpose: agent.purpose.into(),
+        let purpose = agent.purpose.into();
+        let ask = |budget: PromptBudget| ChatRequest {
+            purpose,
             messages: self.messages(agent, task, &reading, budget),
-            format: Format::Text,
-            max_tokens: agent.max_tokens_within(task.allowance.as_ref()),
+            tools: Vec::new(),
+            format: format_of(agent),
+            max_tokens: budget.max_tokens(agent, task.allowance.as_ref()),
             temperature: agent.temperature,
             deadline: instant_of(envelope.deadline, &self.clock),
             traceparent: Some(span.traceparent().to_string()),
             allowance: task.allowance,
             reuse: Reuse::for_attempt(task.attempt),
+            model: agent.model.clone(),
         };
         let Asked { question, reply } = if task.terms.parts.is_some() {
-            match self.whole(ask(PromptBudget { bytes: usize::MAX })) {
+            let capacity = self.model.capacity(purpose);
+            match self.whole(ask(PromptBudget::of_bytes(usize::MAX)), capacity) {
                 Ok(question) => {
                     Asked { reply: self.model.chat(question.clone()).await.map_err(in_parts), question }
                 }
@@ -103,7 +116,7 @@ impl WorkHandler {
                 }
             }
         } else {
-            self.window.chat(self.model.as_ref(), self.options.prompt, ask).await
+            self.window.chat(self.model.as_ref(), purpose, self.options.prompt, ask).await
         };
         let done = match reply {
             Ok(reply) if reply.text.len() > self.options.max_output_bytes => {
@@ -116,7 +129,23 @@ impl WorkHandler {
                 let failure = Failure { code: OUTPUT_TOO_LARGE.to_owned(), message, retryable: true };
                 (Err(failure), reply.report)
             }
-            Ok(reply) => (Ok(reply.text), reply.report),
+            // Also asked where nobody between here and the model has looked, or the reply was kept from an earlier time.
+            Ok(reply) => {
+                match agent.output_schema.as_ref().map_or(Ok(()), |schema| schema.check(&reply.text)) {
+                    Ok(()) if task.kind == TaskKind::Synthesis && agent.output_schema.is_none() => {
+                        (Ok(with_failures_named(reply.text, &reading.results)), reply.report)
+                    }
+                    Ok(()) => (Ok(reply.text), reply.report),
+                    Err(wrong) => {
+                        self.model.forget(&question).await;
+                        let failure = misfit(&wrong);
+                        (Err(failure), reply.report)
+                    }
+                }
+            }
+            Err(error) if error.kind == ModelErrorKind::BadReply && agent.output_schema.is_some() => {
+                (Err(misfit(&error.to_string())), error.report)
+            }
             Err(error) => {
                 let mut failure = error.to_failure();
                 // It was the deadline of this attempt. Whether there is time for another, the coordinator knows.
@@ -131,25 +160,25 @@ impl WorkHandler {
     }
 
     /// A question about parts is asked as it is, or not at all: what would be left out of it, nobody would read.
-    fn whole(&self, question: ChatRequest) -> Result<ChatRequest, Failure> {
+    fn whole(&self, question: ChatRequest, capacity: Capacity) -> Result<ChatRequest, Failure> {
+        let too_long = |what: String| {
+            let message = format!("the parts and what is said about them have {what}: smaller parts (--chunk-tokens) help");
+            Failure { code: PARTS_TOO_LONG.to_owned(), message, retryable: false }
+        };
         let texts = question.messages.last().map_or(0, |message| message.text.len());
         let most = self.options.prompt.bytes;
-        if texts <= most {
-            return Ok(question);
+        if texts > most {
+            return Err(too_long(format!("{texts} bytes, and agents.prompt allows {most}")));
         }
-        let message = format!(
-            "the parts and what is said about them have {texts} bytes, and agents.prompt allows {most}: smaller \
-             parts (--chunk-tokens) or a larger agents.prompt"
-        );
-        Err(Failure { code: PARTS_TOO_LONG.to_owned(), message, retryable: false })
-    }
-
-    fn agent(&self, task: &Task) -> Option<&Agent> {
-        let (wanted, fallback) = match task.kind {
-            TaskKind::Work => (AgentPurpose::Work, None),
-            TaskKind::Synthesis => (AgentPurpose::Synthesize, Some(self.catalogue.synthesizer())),
-        };
-        self.catalogue.get(&task.agent).filter(|agent| agent.purpose == wanted).or(fallback)
+        let Some(window) = capacity.window else { return Ok(question) };
+        let tokens = capacity.encoding.count_messages(&question.messages);
+        match u32::try_from(window - tokens) {
+            Ok(room) if i64::from(room) >= LEAST_REPLY => {
+                let max_tokens = question.max_tokens.map(|most| most.min(room));
+                Ok(ChatRequest { max_tokens, ..question })
+            }
+            _ => Err(too_long(format!("{tokens} tokens, and the model's window has {window}"))),
+        }
     }
 
     fn messages(&self, agent: &Agent, task: &Task, reading: &Reading, budget: PromptBudget) -> Vec<Message> {
@@ -164,7 +193,7 @@ impl WorkHandler {
                 let prompt = SynthesisPrompt { goal: &task.goal, inputs, items, parameters, results };
                 synthesis_messages(agent, &prompt, budget)
             }
-            TaskKind::Work => {
+            TaskKind::Work | TaskKind::Reduce => {
                 let prompt = WorkPrompt {
                     goal: &task.goal,
                     title: &task.title,
@@ -275,6 +304,30 @@ fn in_parts(error: ModelError) -> ModelError {
         error.message
     );
     ModelError { message, ..error }
+}
+
+fn agent_for<'c>(task: &Task, catalogue: &'c AgentCatalogue) -> Option<&'c Agent> {
+    let (wanted, fallback) = match task.kind {
+        TaskKind::Work => (AgentPurpose::Work, None),
+        TaskKind::Synthesis => (AgentPurpose::Synthesize, Some(catalogue.synthesizer())),
+        TaskKind::Reduce => (AgentPurpose::Synthesize, Some(catalogue.reducer())),
+    };
+    catalogue.get(&task.agent).filter(|agent| agent.purpose == wanted).or(fallback)
+}
+
+fn format_of(agent: &Agent) -> Format {
+    let Some(schema) = agent.output_schema.clone() else { return Format::Text };
+    Format::Json {
+        name: agent.name.clone(),
+        schema: schema.schema().clone(),
+        check: Some(JsonCheck::new(move |json| schema.check(json))),
+    }
+}
+
+/// Another attempt may bring what was asked for.
+fn misfit(wrong: &str) -> Failure {
+    let message = format!("the reply is not what the agent's output_schema asks for: {wrong}");
+    Failure { code: OUTPUT_MISFIT.to_owned(), message, retryable: true }
 }
 
 fn failed(code: &str, message: String, retryable: bool) -> Done {

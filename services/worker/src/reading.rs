@@ -51,7 +51,8 @@ pub(crate) async fn read(task: &Task, content: &ContentReader, most: usize) -> R
                 retryable: false,
             }),
         };
-        reading.results.push(TaskOutput { title: dependency.title.clone(), output });
+        let (number, title) = (dependency.number, dependency.title.clone());
+        reading.results.push(TaskOutput { number, title, output });
     }
     if let Some(at) = earlier {
         reading.earlier = next().ok().and_then(|envelope| output_of(&envelope, at).ok().map(str::to_owned));
@@ -76,6 +77,6 @@ async fn stored_inputs(
     }
     match task.kind {
         TaskKind::Work => read_inputs(inputs, most, content).await.map(Some),
-        TaskKind::Synthesis => Ok(Some(without_stored(inputs))),
+        TaskKind::Synthesis | TaskKind::Reduce => Ok(Some(without_stored(inputs))),
     }
 }

@@ -4,6 +4,7 @@
 //! default.
 
 mod audit;
+mod batch;
 mod coordinator;
 mod dead_letters;
 mod inputs;
@@ -20,6 +21,7 @@ mod together;
 mod units;
 
 pub use audit::AuditSettings;
+pub use batch::BatchSettings;
 pub use dead_letters::{DeadLetterSettings, DlqSettings, Shares};
 pub use inputs::InputSettings;
 pub use model::{
@@ -29,8 +31,8 @@ pub use provider::{JsonAsked, ProviderSettings};
 pub use registry::{RegistryMode, RegistrySettings};
 pub use sections::{
     ContentSettings, ControlSettings, FleetSettings, GroupProtocol, HttpSettings, IntakeSettings,
-    KafkaSettings, LogFormat, Partitions, ProcessorSettings, Retention, Slots, StateLogSettings,
-    TelemetrySettings, TopicSettings,
+    KafkaSettings, LogFormat, MemorySettings, Partitions, ProcessorSettings, Retention, Slots,
+    StateLogSettings, TelemetrySettings, TopicSettings,
 };
 
 use reader::Reader;
@@ -58,6 +60,8 @@ pub struct Settings {
     pub inputs: InputSettings,
     /// Reading of referenced records.
     pub content: ContentSettings,
+    /// The bus in memory of a swarm in one process.
+    pub memory: MemorySettings,
     /// Following cancellations.
     pub control: ControlSettings,
     /// What processes tell each other.
@@ -72,6 +76,8 @@ pub struct Settings {
     pub agents_dir: Option<PathBuf>,
     /// Largest material of one prompt, in bytes.
     pub agents_prompt: usize,
+    /// Most tokens of an instruction that a planner's model writes.
+    pub agents_max_instruction_tokens: i64,
     /// Largest output of a task, in bytes.
     pub worker_max_output: usize,
     /// Logs and traces.
@@ -80,6 +86,8 @@ pub struct Settings {
     pub http: HttpSettings,
     /// Accounting for intents.
     pub audit: AuditSettings,
+    /// Running a file of rows.
+    pub batch: BatchSettings,
 }
 
 /// Where settings come from, beside the built-in defaults.
