@@ -199,3 +199,6 @@ fn bytes(path: &Path, most: usize) -> Result<Vec<u8>, String> {
     }
     Ok(bytes)
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,7 +7,9 @@ use starling_agents::{
     Agent, AgentCatalogue, AgentPurpose, EarlierAttempt, PromptBudget, SynthesisPrompt, WorkPrompt,
     synthesis_messages, within, work_messages,
 };
-use starling_llm::{ChatRequest, Format, JsonCheck, Message, Model, ModelError, ModelErrorKind, Reuse};
+use starling_llm::{
+    Capacity, ChatRequest, Format, JsonCheck, Message, Model, ModelError, ModelErrorKind, Reuse,
+};
 use starling_protocol::{
     Body, CallReport, Envelope, EnvelopeId, Failure, RecordRef, Role, Tag, Task, TaskKind, TaskResult,
 };
@@ -23,10 +25,13 @@ pub const UNKNOWN_AGENT: &str = "unknown_agent";
 /// The code of a failure because the model's reply is too large to pass on.
 pub const OUTPUT_TOO_LARGE: &str = "output_too_large";
 
-/// The code of a failure because the model's reply is not the JSON that the agent must give.
-pub const OUTPUT_MISFIT: &str = "output_misfit";
 /// The code of a failure because the parts that a task has to read whole do not fit into a prompt.
 pub const PARTS_TOO_LONG: &str = "parts_too_long";
+/// The code of a failure because the model's reply is not the JSON that the agent must give.
+pub const OUTPUT_MISFIT: &str = "output_misfit";
+
+/// Tokens that a reply about parts needs at least.
+const LEAST_REPLY: i64 = 256;
 
 /// Bounds of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,7 +105,8 @@ impl WorkHandler {
             model: agent.model.clone(),
         };
         let Asked { question, reply } = if task.terms.parts.is_some() {
-            match self.whole(ask(PromptBudget::of_bytes(usize::MAX))) {
+            let capacity = self.model.capacity(purpose);
+            match self.whole(ask(PromptBudget::of_bytes(usize::MAX)), capacity) {
                 Ok(question) => {
                     Asked { reply: self.model.chat(question.clone()).await.map_err(in_parts), question }
                 }
@@ -154,17 +160,27 @@ impl WorkHandler {
     }
 
     /// A question about parts is asked as it is, or not at all: what would be left out of it, nobody would read.
-    fn whole(&self, question: ChatRequest) -> Result<ChatRequest, Failure> {
+    fn whole(&self, question: ChatRequest, capacity: Capacity) -> Result<ChatRequest, Failure> {
+        let too_long = |what: String| {
+            let message = format!(
+                "the parts and what is said about them have {what}: smaller parts (--chunk-tokens) help"
+            );
+            Failure { code: PARTS_TOO_LONG.to_owned(), message, retryable: false }
+        };
         let texts = question.messages.last().map_or(0, |message| message.text.len());
         let most = self.options.prompt.bytes;
-        if texts <= most {
-            return Ok(question);
+        if texts > most {
+            return Err(too_long(format!("{texts} bytes, and agents.prompt allows {most}")));
         }
-        let message = format!(
-            "the parts and what is said about them have {texts} bytes, and agents.prompt allows {most}: smaller \
-             parts (--chunk-tokens) or a larger agents.prompt"
-        );
-        Err(Failure { code: PARTS_TOO_LONG.to_owned(), message, retryable: false })
+        let Some(window) = capacity.window else { return Ok(question) };
+        let tokens = capacity.encoding.count_messages(&question.messages);
+        match u32::try_from(window - tokens) {
+            Ok(room) if i64::from(room) >= LEAST_REPLY => {
+                let max_tokens = question.max_tokens.map(|most| most.min(room));
+                Ok(ChatRequest { max_tokens, ..question })
+            }
+            _ => Err(too_long(format!("{tokens} tokens, and the model's window has {window}"))),
+        }
     }
 
     fn messages(&self, agent: &Agent, task: &Task, reading: &Reading, budget: PromptBudget) -> Vec<Message> {
@@ -280,6 +296,18 @@ impl EnvelopeHandler for WorkHandler {
     }
 }
 
+/// Says what helps if parts were too long for the model.
+fn in_parts(error: ModelError) -> ModelError {
+    if error.kind != ModelErrorKind::ContextTooLong {
+        return error;
+    }
+    let message = format!(
+        "{} (parts are read whole: smaller ones, by --chunk-tokens, or a model with a larger window)",
+        error.message
+    );
+    ModelError { message, ..error }
+}
+
 fn agent_for<'c>(task: &Task, catalogue: &'c AgentCatalogue) -> Option<&'c Agent> {
     let (wanted, fallback) = match task.kind {
         TaskKind::Work => (AgentPurpose::Work, None),
@@ -302,18 +330,6 @@ fn format_of(agent: &Agent) -> Format {
 fn misfit(wrong: &str) -> Failure {
     let message = format!("the reply is not what the agent's output_schema asks for: {wrong}");
     Failure { code: OUTPUT_MISFIT.to_owned(), message, retryable: true }
-}
-
-/// Says what helps if parts were too long for the model.
-fn in_parts(error: ModelError) -> ModelError {
-    if error.kind != ModelErrorKind::ContextTooLong {
-        return error;
-    }
-    let message = format!(
-        "{} (parts are read whole: smaller ones, by --chunk-tokens, or a model with a larger window)",
-        error.message
-    );
-    ModelError { message, ..error }
 }
 
 fn failed(code: &str, message: String, retryable: bool) -> Done {

@@ -17,6 +17,9 @@ use starling_service::{
 use starling_worker::{OUTPUT_MISFIT, OUTPUT_TOO_LARGE, UNKNOWN_AGENT, WorkHandler, WorkOptions};
 use std::sync::Arc;
 
+#[path = "worker/parts.rs"]
+mod parts;
+
 struct Stage {
     node: Node,
     coordinator: Ear,
