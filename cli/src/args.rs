@@ -73,12 +73,24 @@ pub enum Command {
 pub struct IntentArgs {
     /// What is wanted, in words. A playbook may have a goal of its own.
     pub goal: Option<String>,
-    /// A text file that comes with it; may be given several times.
+    /// A file that comes with it: text, Markdown, CSV, JSON, JSON lines, HTML or PDF; may be given several times.
     #[arg(long = "file", value_name = "FILE")]
     pub files: Vec<PathBuf>,
     /// Something to treat one by one; may be given several times.
     #[arg(long = "item", value_name = "TEXT")]
     pub items: Vec<String>,
+    /// A file of such things: one a line, a column of CSV, a JSON array, or JSON lines; may be given several times.
+    #[arg(long = "items", value_name = "FILE")]
+    pub item_files: Vec<PathBuf>,
+    /// The column of CSV, or the field of JSON objects, that the items of --items are in.
+    #[arg(long, value_name = "NAME", requires = "item_files")]
+    pub items_column: Option<String>,
+    /// Most tokens of a part of a long file; instead of the setting inputs.chunk_tokens.
+    #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(100..=32_000))]
+    pub chunk_tokens: Option<u32>,
+    /// Tokens of the end of a part that the next one has as well; instead of inputs.overlap_tokens.
+    #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(0..=16_000))]
+    pub overlap: Option<u32>,
     /// Id of the intent; a second intent with the same id is the same intent.
     #[arg(long)]
     pub id: Option<String>,

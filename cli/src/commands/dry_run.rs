@@ -24,7 +24,7 @@ struct Forecast {
 }
 
 pub(super) async fn dry_run(session: &Session, args: RunArgs) -> Result<ExitCode, CliError> {
-    let submission = submission(args.intent)?;
+    let submission = submission(session, args.intent)?;
     let settings = &session.settings;
     let usage = |error: &dyn std::fmt::Display| CliError::Usage(error.to_string());
     let model = model_from(&settings.model).map_err(|error| usage(&error))?.model;

@@ -6,7 +6,8 @@ use starling_llm::Encoding;
 use starling_protocol::{Body, Envelope, RecordRef, headers::headers_of, ids::content_digest};
 
 /// How far a body's text reaches, in tokens by rule of thumb: who refers to it does not know which model will read it.
-/// What a reader takes from a record decides: the output of a result, the goal, inputs, items and parameters of an intent.
+/// What a reader takes from a record decides: the output of a result, the goal, inputs, items and parameters of an intent,
+/// parts of inputs included that lie elsewhere.
 #[must_use]
 pub fn estimated_tokens(body: &Body) -> i64 {
     let count = |text: &String| Encoding::Estimate.count(text);
@@ -14,13 +15,17 @@ pub fn estimated_tokens(body: &Body) -> i64 {
         Body::Intent(intent) => {
             let inputs = intent.inputs.iter().flat_map(|input| [&input.content, &input.name]);
             let parameters = intent.parameters.iter().flat_map(|(name, value)| [name, value]);
-            inputs.chain(parameters).chain(&intent.items).chain([&intent.goal]).map(count).sum()
+            let stored =
+                intent.inputs.iter().flat_map(|input| &input.chunks).map(|chunk| chunk.tokens.max(0));
+            let texts = inputs.chain(parameters).chain(&intent.items).chain([&intent.goal]);
+            texts.map(count).chain(stored).fold(0, i64::saturating_add)
         }
         Body::TaskResult(result) => count(&result.output),
         Body::TaskTurn(turn) => {
             count(&turn.text) + turn.calls.iter().map(|call| count(&call.arguments)).sum::<i64>()
         }
         Body::ToolReply(reply) => reply.outputs.iter().map(|output| count(&output.content)).sum(),
+        Body::Content(content) => [&content.heading, &content.overlap, &content.text].map(count).iter().sum(),
         _ => 0,
     }
 }

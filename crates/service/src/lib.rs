@@ -7,6 +7,7 @@ mod conversation;
 mod deadline;
 mod material;
 mod model;
+mod parts;
 mod program;
 mod rate;
 #[cfg(feature = "testing")]
@@ -21,6 +22,7 @@ pub use conversation::{ConversationLimits, Conversations};
 pub use deadline::instant_of;
 pub use material::{IntentTexts, RECORD_GONE, Unread, output_of};
 pub use model::{AskedModel, cached, model_from, traced};
+pub use parts::{outline, outlines, read_inputs, read_parts, without_stored};
 pub use program::{Parts, load_agents, run_service};
 pub use rate::{EndpointLimits, RateFigures, RateLimiter};
 pub use traced_model::TracedModel;

@@ -8,6 +8,7 @@ mod batch;
 mod conversation;
 mod coordinator;
 mod dead_letters;
+mod inputs;
 mod layers;
 mod model;
 mod presets;
@@ -24,6 +25,7 @@ pub use audit::AuditSettings;
 pub use batch::BatchSettings;
 pub use conversation::ConversationSettings;
 pub use dead_letters::{DeadLetterSettings, DlqSettings, Shares};
+pub use inputs::InputSettings;
 pub use model::{
     BulkheadSettings, CacheSettings, ModelPrice, ModelSettings, Nearby, Offline, OllamaSettings, RateSettings,
 };
@@ -56,6 +58,8 @@ pub struct Settings {
     pub dlq: DlqSettings,
     /// What the input topic takes.
     pub intake: IntakeSettings,
+    /// How files become inputs.
+    pub inputs: InputSettings,
     /// Reading of referenced records.
     pub content: ContentSettings,
     /// The bus in memory of a swarm in one process.

@@ -241,6 +241,7 @@ pub(super) fn read(r: &mut Reader) -> Settings {
         processor: processor(r),
         dlq: super::dead_letters::read_dlq(r),
         intake: IntakeSettings { max_intent: r.size("intake.max_intent", 1024..=64 << 20) },
+        inputs: super::inputs::read(r),
         content: ContentSettings {
             cache: r.size("content.cache", 0..=64 << 30),
             batch: r.integer("content.batch", 1..=1000),
