@@ -3,6 +3,7 @@
 mod agents;
 mod cache_figures;
 mod choice;
+mod conversation;
 mod deadline;
 mod material;
 mod model;
@@ -17,6 +18,7 @@ mod window;
 pub use agents::AgentsInForce;
 pub use cache_figures::CacheCollector;
 pub use choice::{Choices, Chosen, FoundOllama, NoModel, choose_models, ollama_nearby};
+pub use conversation::{ConversationLimits, Conversations};
 pub use deadline::instant_of;
 pub use material::{IntentTexts, RECORD_GONE, Unread, output_of};
 pub use model::{AskedModel, cached, model_from, traced};

@@ -1,6 +1,9 @@
 //! How calls wait for their turn, in virtual time, and what a provider with limits sees of them, in real time.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+#[path = "rate/conversations.rs"]
+mod conversations;
+
 use futures::{FutureExt as _, future::join_all};
 use starling_engine::{
     breaker::{BreakerLimits, BreakerState},

@@ -5,6 +5,7 @@
 
 mod audit;
 mod batch;
+mod conversation;
 mod coordinator;
 mod dead_letters;
 mod inputs;
@@ -22,6 +23,7 @@ mod units;
 
 pub use audit::AuditSettings;
 pub use batch::BatchSettings;
+pub use conversation::ConversationSettings;
 pub use dead_letters::{DeadLetterSettings, DlqSettings, Shares};
 pub use inputs::InputSettings;
 pub use model::{
@@ -76,6 +78,8 @@ pub struct Settings {
     pub agents_dir: Option<PathBuf>,
     /// Largest material of one prompt, in bytes.
     pub agents_prompt: usize,
+    /// `[conversation]`
+    pub conversation: ConversationSettings,
     /// Most tokens of an instruction that a planner's model writes.
     pub agents_max_instruction_tokens: i64,
     /// Largest output of a task, in bytes.

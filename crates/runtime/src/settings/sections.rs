@@ -261,6 +261,7 @@ pub(super) fn read(r: &mut Reader) -> Settings {
         },
         model: super::model::read(r),
         agents_dir: r.optional("agents.dir").map(PathBuf::from),
+        conversation: super::conversation::read(r),
         agents_max_instruction_tokens: r.integer("agents.max_instruction_tokens", 20..=100_000),
         agents_prompt: r.size("agents.prompt", 4096..=64 << 20),
         worker_max_output: r.size("worker.max_output", 1024..=64 << 20),
