@@ -3,7 +3,7 @@
 use crate::{Preflight, PreflightOptions};
 use async_trait::async_trait;
 use futures::stream::BoxStream;
-use starling_protocol::{Allowance, CallReport, Failure};
+use starling_protocol::{Allowance, CallReport, Failure, Priority};
 use std::sync::Arc;
 use tokio::time::Instant;
 
@@ -260,6 +260,8 @@ pub struct ChatRequest {
     pub allowance: Option<Allowance>,
     /// Whether a reply that was given before will do.
     pub reuse: Reuse,
+    /// How urgent it is, where calls have to wait for each other.
+    pub priority: Priority,
 }
 
 /// A whole reply.

@@ -79,6 +79,7 @@ impl CriticHandler {
             allowance,
             // What one attempt said is judged once: another attempt says something else, or deserves the same verdict.
             reuse: Reuse::Allowed,
+            priority: cx.priority,
         };
         let Asked { question, reply } = self.window.chat(self.model.as_ref(), self.prompt, ask).await;
         match reply {

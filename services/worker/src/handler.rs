@@ -88,6 +88,7 @@ impl WorkHandler {
             traceparent: Some(span.traceparent().to_string()),
             allowance: task.allowance,
             reuse: Reuse::for_attempt(task.attempt),
+            priority: cx.priority,
         };
         let Asked { question, reply } = self.window.chat(self.model.as_ref(), self.options.prompt, ask).await;
         let done = match reply {

@@ -173,6 +173,7 @@ impl Call {
             purpose: self.request.purpose,
             tokens: self.estimate(0).prompt_tokens.saturating_add(reply),
             deadline: self.request.deadline,
+            priority: self.request.priority,
             failed: self.attempt + self.excused,
             retry: self.retries,
             patient: !self.has_stand_in(),

@@ -124,7 +124,8 @@ impl PlanHandler {
         let end = match intent.map_err(Unread::from) {
             Ok(intent) => {
                 let texts = IntentTexts::of(intent.as_ref());
-                let ask = |budget| self.question(envelope, request, agent, texts, span.traceparent(), budget);
+                let parent = span.traceparent();
+                let ask = |budget| self.question(envelope, request, agent, texts, (cx, parent), budget);
                 self.ask(ask, request.max_tasks, &mut fragments).await
             }
             Err(Unread::Failed(failure)) => PlanEnd { failure: Some(failure), ..PlanEnd::default() },
@@ -144,7 +145,7 @@ impl PlanHandler {
         request: &PlanRequest,
         agent: &Agent,
         texts: IntentTexts<'_>,
-        traceparent: &str,
+        (cx, traceparent): (&HandlerContext, &str),
         budget: PromptBudget,
     ) -> ChatRequest {
         let agents: Vec<&Agent> = self.catalogue.workers().collect();
@@ -169,6 +170,7 @@ impl PlanHandler {
             traceparent: Some(traceparent.to_owned()),
             allowance: request.allowance,
             reuse: Reuse::for_attempt(request.plan_attempt),
+            priority: cx.priority,
         }
     }
 

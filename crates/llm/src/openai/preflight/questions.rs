@@ -40,6 +40,7 @@ impl Question {
             traceparent: None,
             allowance: None,
             reuse: Reuse::Refused,
+            priority: starling_protocol::Priority::default(),
         };
         Question { field, request, model: None, form: None, streams: false, tools: None }
     }
