@@ -52,6 +52,8 @@ pub enum Command {
     Doctor(DoctorArgs),
     /// Watch the swarm: services, lag, intents, failures, cost.
     Top(TopArgs),
+    /// List the agents, or check a folder of them.
+    Agents(AgentsArgs),
     /// Run all services in one process against a real broker.
     Dev(DevArgs),
     /// Serve a model endpoint that is no LLM and misbehaves as it is told, to rehearse with.
@@ -71,12 +73,24 @@ pub enum Command {
 pub struct IntentArgs {
     /// What is wanted, in words. A playbook may have a goal of its own.
     pub goal: Option<String>,
-    /// A text file that comes with it; may be given several times.
+    /// A file that comes with it: text, Markdown, CSV, JSON, JSON lines, HTML or PDF; may be given several times.
     #[arg(long = "file", value_name = "FILE")]
     pub files: Vec<PathBuf>,
     /// Something to treat one by one; may be given several times.
     #[arg(long = "item", value_name = "TEXT")]
     pub items: Vec<String>,
+    /// A file of such things: one a line, a column of CSV, a JSON array, or JSON lines; may be given several times.
+    #[arg(long = "items", value_name = "FILE")]
+    pub item_files: Vec<PathBuf>,
+    /// The column of CSV, or the field of JSON objects, that the items of --items are in.
+    #[arg(long, value_name = "NAME", requires = "item_files")]
+    pub items_column: Option<String>,
+    /// Most tokens of a part of a long file; instead of the setting inputs.chunk_tokens.
+    #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(100..=32_000))]
+    pub chunk_tokens: Option<u32>,
+    /// Tokens of the end of a part that the next one has as well; instead of inputs.overlap_tokens.
+    #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(0..=16_000))]
+    pub overlap: Option<u32>,
     /// Id of the intent; a second intent with the same id is the same intent.
     #[arg(long)]
     pub id: Option<String>,
@@ -99,6 +113,9 @@ pub struct IntentArgs {
     /// Seconds after which the intent expires.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=604_800))]
     pub timeout: Option<u64>,
+    /// Seconds after which results are taken as they come: no critic, no further attempt for a better score.
+    #[arg(long, value_name = "SECONDS")]
+    pub degrade_after: Option<f64>,
     /// Most tasks in the plan.
     #[arg(long, value_parser = clap::value_parser!(i32).range(1..=100))]
     pub max_tasks: Option<i32>,
@@ -239,6 +256,18 @@ pub struct TopArgs {
     /// Print the state once as plain text and leave; also what happens where there is no terminal.
     #[arg(long)]
     pub once: bool,
+}
+
+/// `starling agents`.
+#[derive(Debug, Args)]
+pub struct AgentsArgs {
+    /// Whether the agents in this folder could be used: exit code 64 if not, with all faults. Otherwise those are listed
+    /// that agents.dir names.
+    #[arg(long, value_name = "DIR")]
+    pub check: Option<PathBuf>,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `starling dev`.

@@ -1,6 +1,8 @@
 //! What a user's process does on the bus: publish an intent, follow it, cancel it, read its outcome.
 
 use crate::exit::CliError;
+use crate::inputs::Part;
+use crate::store::Store;
 use bytes::Bytes;
 use starling_bus::{Bus, InRecord, LogReader, OutRecord, PartitionId, ReaderEvent, StartAt};
 use starling_protocol::Codec;
@@ -12,13 +14,13 @@ use starling_protocol::{
 };
 use starling_runtime::{Clock, Schemas};
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 /// How long a publish may take before the broker counts as gone.
-const PUBLISH_TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const PUBLISH_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A publisher and follower of intents.
 pub struct Client {
@@ -27,6 +29,7 @@ pub struct Client {
     names: TopicNames,
     /// Numbers of partitions that were asked for: who publishes many intents asks once.
     partitions: Mutex<HashMap<Topic, i32>>,
+    store: Store,
 }
 
 /// An intent to be published.
@@ -42,6 +45,8 @@ pub struct Submission {
     pub timeout: Option<Duration>,
     /// Traceparent of the span that publishes it.
     pub traceparent: Option<String>,
+    /// Parts of those of its inputs that are too long for it, by their positions. They are stored before it is published.
+    pub parts: BTreeMap<usize, Vec<Part>>,
 }
 
 /// What a follower sees.
@@ -58,7 +63,13 @@ pub enum Seen {
 impl Client {
     /// A client of the installation with these topic names, which has no schema registry.
     pub fn new(bus: Arc<dyn Bus>, names: TopicNames) -> Self {
-        Self { bus, schemas: Codec::default().into(), names, partitions: Mutex::default() }
+        Self {
+            bus,
+            schemas: Codec::default().into(),
+            names,
+            partitions: Mutex::default(),
+            store: Store::default(),
+        }
     }
 
     /// The same, which encodes and reads with these.
@@ -85,11 +96,19 @@ impl Client {
         self.names.name(topic)
     }
 
-    /// Publishes an intent to the input topic.
+    /// Stores the parts of its long inputs, and then publishes an intent to the input topic.
     ///
     /// # Errors
     /// The broker is unreachable or refuses.
-    pub async fn submit(&self, submission: Submission) -> Result<(), CliError> {
+    pub async fn submit(&self, mut submission: Submission) -> Result<(), CliError> {
+        for (position, parts) in std::mem::take(&mut submission.parts) {
+            let topic = self.names.name(&Topic::Content);
+            let stored = self.store.keep(&self.bus, &topic, self.schemas.codec(), &submission.tenant, &parts);
+            let chunks = stored.await?;
+            if let Some(input) = submission.intent.inputs.get_mut(position) {
+                input.chunks = chunks;
+            }
+        }
         let created_at = Clock::system().now();
         let envelope = Envelope {
             id: EnvelopeId::derive("intent", &[submission.id.as_str()]),

@@ -126,10 +126,10 @@ async fn run(
             limits: Limits {
                 max_tasks: args.max_tasks,
                 max_attempts: args.max_attempts,
-                min_score: None,
                 max_calls: args.max_calls,
                 max_tokens: args.max_tokens,
                 max_cost_usd: args.max_cost,
+                ..Limits::default()
             },
             timeout: args.timeout.unwrap_or(session.settings.coordinator.default_deadline),
             deadline: args.deadline,

@@ -8,7 +8,7 @@ use starling_llm::Model;
 use starling_planner::{Draft, Wanted, call_costs, draft};
 use starling_protocol::{Body, CallReport, Intent, state::Amount};
 use starling_runtime::wire::estimated_tokens;
-use starling_service::model_from;
+use starling_service::{load_agents, model_from};
 use std::{fmt::Write as _, process::ExitCode, time::Duration};
 use tokio::time::Instant;
 
@@ -24,11 +24,11 @@ struct Forecast {
 }
 
 pub(super) async fn dry_run(session: &Session, args: RunArgs) -> Result<ExitCode, CliError> {
-    let submission = submission(args.intent)?;
+    let submission = submission(session, args.intent)?;
     let settings = &session.settings;
     let usage = |error: &dyn std::fmt::Display| CliError::Usage(error.to_string());
     let model = model_from(&settings.model).map_err(|error| usage(&error))?.model;
-    let catalogue = AgentCatalogue::load(settings.agents_dir.as_deref()).map_err(|error| usage(&error))?;
+    let catalogue = load_agents(settings).map_err(|error| usage(&error))?;
     let costs = call_costs(settings, &catalogue);
     let coordinator = &settings.coordinator;
     let limits = &submission.intent.limits;
@@ -54,6 +54,7 @@ pub(super) async fn dry_run(session: &Session, args: RunArgs) -> Result<ExitCode
             items: &submission.intent.items,
             parameters: &submission.intent.parameters,
             max_tasks,
+            max_instruction_tokens: settings.agents_max_instruction_tokens,
             allowance,
             deadline: Instant::now() + patience,
         };
@@ -114,7 +115,7 @@ async fn plan(
         .reach()
         .await
         .map_err(|error| CliError::Unavailable(format!("the model is unreachable: {error}")))?;
-    let drafted = draft(model, catalogue, wanted, PromptBudget { bytes: prompt }).await;
+    let drafted = draft(model, catalogue, wanted, PromptBudget::of_bytes(prompt)).await;
     drafted.map_err(|error| CliError::Failed(format!("there is no plan: {error}")))
 }
 

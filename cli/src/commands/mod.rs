@@ -1,5 +1,6 @@
 //! The commands, one file each.
 
+mod agents;
 mod audit;
 mod batch;
 mod cancel;
@@ -64,6 +65,7 @@ pub async fn run(cli: Cli) -> Result<ExitCode, CliError> {
         Command::Audit(args) => audit::audit(&session, args).await,
         Command::Doctor(args) => doctor::doctor(&session, args).await,
         Command::Top(args) => top::top(&session, args).await,
+        Command::Agents(args) => agents::agents(&session, &args),
         Command::Dev(args) => dev::dev(&session, args).await,
         Command::MockLlm(args) => mock_llm::mock_llm(&args).await,
         Command::Bench { command } => bench::run(&session, command).await,

@@ -166,6 +166,7 @@ async fn ask(model: &dyn Model, purpose: Purpose) -> Result<CallReport, ModelErr
     let request = ChatRequest {
         purpose,
         messages: vec![Message { speaker: Speaker::User, text: "Say yes.".to_owned() }],
+        tools: Vec::new(),
         format: Format::Text,
         max_tokens: Some(1),
         temperature: None,
@@ -174,6 +175,7 @@ async fn ask(model: &dyn Model, purpose: Purpose) -> Result<CallReport, ModelErr
         allowance: None,
         reuse: Reuse::Refused,
         priority: Priority::default(),
+        model: None,
     };
     match model.chat(request).await {
         Ok(reply) => Ok(reply.report),

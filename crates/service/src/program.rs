@@ -1,7 +1,7 @@
 //! The `main` of a service.
 
 use crate::{
-    Chosen,
+    AgentsInForce, Chosen,
     cache_figures::CacheCollector,
     cached, choose_models,
     model::AskedModel,
@@ -9,7 +9,7 @@ use crate::{
     rate::{RateCollector, share_with_fleet},
     traced,
 };
-use starling_agents::AgentCatalogue;
+use starling_agents::{AgentCatalogue, CatalogueError};
 use starling_llm::Model;
 use starling_runtime::{
     Node, Settings,
@@ -23,7 +23,7 @@ pub struct Parts {
     /// The model, with a span and counts for each call.
     pub model: Arc<dyn Model>,
     /// The agents.
-    pub catalogue: Arc<AgentCatalogue>,
+    pub agents: AgentsInForce,
 }
 
 impl Parts {
@@ -35,7 +35,7 @@ impl Parts {
         let model =
             model_from(&node.settings.model).map_err(|error| format!("the model cannot be used: {error}"));
         let model = model.and_then(|asked| with_cache(asked, node));
-        let catalogue = AgentCatalogue::load(node.settings.agents_dir.as_deref());
+        let catalogue = load_agents(&node.settings);
         match (model, catalogue) {
             (Ok(AskedModel { model, limiters }), Ok(catalogue)) => {
                 if !limiters.is_empty() {
@@ -44,7 +44,7 @@ impl Parts {
                     let rates = Box::new(RateCollector(limiters));
                     node.metrics.with_registry(|registry| registry.register_collector(rates));
                 }
-                Ok(Self { model: traced(model, node), catalogue: Arc::new(catalogue) })
+                Ok(Self { model: traced(model, node), agents: Arc::new(catalogue).into() })
             }
             (model, catalogue) => {
                 let faults = model.err().into_iter().chain(catalogue.err().map(|error| error.to_string()));
@@ -52,6 +52,16 @@ impl Parts {
             }
         }
     }
+}
+
+/// Reads the agents of the settings, each of which has a pool of the settings.
+///
+/// # Errors
+/// All faults of all files at once.
+pub fn load_agents(settings: &Settings) -> Result<AgentCatalogue, CatalogueError> {
+    let catalogue = AgentCatalogue::load(settings.agents_dir.as_deref())?;
+    let faults = catalogue.outside_of(settings.topics.pools.iter().map(String::as_str));
+    if faults.is_empty() { Ok(catalogue) } else { Err(CatalogueError { faults }) }
 }
 
 /// Stands in front of an endpoint, so that what is kept neither waits for a turn nor is counted as a call.

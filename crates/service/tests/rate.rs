@@ -175,6 +175,7 @@ fn request(number: usize, max_tokens: u32, within: Duration) -> ChatRequest {
     ChatRequest {
         purpose: Purpose::Work,
         messages: vec![Message { speaker: Speaker::User, text: format!("question {number}") }],
+        tools: Vec::new(),
         format: Format::Text,
         max_tokens: Some(max_tokens),
         temperature: None,
@@ -183,6 +184,7 @@ fn request(number: usize, max_tokens: u32, within: Duration) -> ChatRequest {
         allowance: None,
         reuse: Reuse::Allowed,
         priority: Priority::default(),
+        model: None,
     }
 }
 

@@ -13,7 +13,7 @@ use starling_service::{
     testing::{Answer, Ear, ScriptedModel, memory_node, publish_raw},
 };
 use std::sync::{
-    Arc,
+    Arc, Mutex,
     atomic::{AtomicI64, Ordering},
 };
 use std::time::Duration;
@@ -33,7 +33,7 @@ async fn swarm_with(model: Arc<dyn Model>, settings: &[(&str, &str)]) -> (Node, 
     ];
     overrides.extend(settings);
     let node = memory_node(&overrides).await;
-    let parts = Parts { model, catalogue: Arc::new(AgentCatalogue::load(None).unwrap()) };
+    let parts = Parts { model, agents: Arc::new(AgentCatalogue::load(None).unwrap()).into() };
     tokio::spawn(starling_planner::serve(node.clone(), parts.clone()));
     tokio::spawn(starling_worker::serve(node.clone(), parts.clone(), None));
     tokio::spawn(starling_critic::serve(node.clone(), parts));
@@ -169,7 +169,9 @@ async fn a_budget_is_kept_by_all_services_together_whatever_runs_at_once_and_fai
         let (calls, tokens) = (server.stats().calls, tokens.load(Ordering::SeqCst));
         let name = format!("{limit}, {failing} of ten fail; {calls} calls, {tokens} tokens: {outcome:#?}");
         assert_eq!(outcome.status, OutcomeStatus::OverBudget, "{name}");
-        assert_eq!(outcome.answer, "All tasks are done.", "{name}");
+        let (answer, missing) = outcome.answer.split_once("\n\n").unwrap();
+        assert_eq!(answer, "All tasks are done.", "{name}");
+        assert!(missing.starts_with("Not in this answer, because it failed:"), "{name}");
         assert!(outcome.tasks.succeeded >= 10 && outcome.tasks.total == 100, "{name}");
         assert!(outcome.degraded.iter().any(|note| note.starts_with("over_budget:Task")), "{name}");
         // What was reported is what the endpoint saw, and within the budget.
@@ -244,6 +246,48 @@ async fn the_budget_of_a_tenant_is_kept_by_all_partitions_together() {
     }
 }
 
+/// Whoever condenses or answers is told of each result once, within the prompt that there is room for, and what the answer
+/// cites is known by its number through all levels.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn results_that_outgrow_the_prompt_are_condensed_and_stay_citable() {
+    const TASKS: usize = 60;
+    const PROMPT: usize = 4 << 10;
+    let numbers = |text: &str| -> Vec<usize> {
+        text.split('[').filter_map(|part| part.split_once(']')?.0.parse().ok()).collect()
+    };
+    let model = ScriptedModel::new(move |request| {
+        let user = &request.messages[1].text;
+        Answer::Say(match request.purpose {
+            Purpose::Plan => {
+                let task = |n| {
+                    format!(
+                        r#"{{"key":"k{n}","title":"Part {n}","instruction":"do {n}","agent":"worker","depends_on":[],"critic":false}}"#
+                    )
+                };
+                format!("{{\"tasks\":[{}]}}", (1..=TASKS).map(task).collect::<Vec<_>>().join(","))
+            }
+            Purpose::Work => "a fact. ".repeat(40),
+            Purpose::Judge => r#"{"score":0.9,"feedback":""}"#.to_owned(),
+            Purpose::Synthesize => {
+                assert!(user.len() < PROMPT + (2 << 10), "{} bytes", user.len());
+                assert!(!user.contains("bytes left out"), "{user}");
+                numbers(user).iter().map(|n| format!("A fact [{n}]. ")).collect()
+            }
+        })
+    });
+    let (node, outcomes) = swarm_with(model.clone(), &[("agents.prompt", "4KiB")]).await;
+    publish_raw(&node, &Topic::Intents, r#"{"id":"i","goal":"g"}"#).await;
+    let (_, outcome) = outcome(&outcomes).await;
+    assert_eq!((outcome.status, outcome.degraded.len()), (OutcomeStatus::Succeeded, 0), "{outcome:#?}");
+    assert_eq!(numbers(&outcome.answer), (1..=TASKS).collect::<Vec<_>>());
+    let (planned, others): (Vec<_>, Vec<_>) =
+        outcome.task_reports.iter().partition(|report| report.title.starts_with("Part "));
+    assert_eq!(planned.iter().filter(|report| report.cited).count(), TASKS);
+    let digests = others.iter().filter(|report| report.agent == "reducer").count();
+    assert!((5..20).contains(&digests), "{digests} digests");
+    node.shutdown.cancel();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hardly_a_task_fails_for_replies_that_are_bad_in_every_way() {
     const INTENTS: usize = 40;
@@ -305,4 +349,41 @@ async fn a_budget_of_money_for_a_model_without_a_price_is_refused_before_anythin
     assert!(outcome.reason.contains("model.prices has no price for priceless"), "{}", outcome.reason);
     assert!(model.asked().is_empty());
     node.shutdown.cancel();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plan_that_goes_bad_after_its_first_task_is_asked_for_once_more_with_what_was_wrong() {
+    const GOOD: &str = r#"{"tasks":[{"key":"a","title":"A","instruction":"do a","critic":false}"#;
+    let wordy = format!(r#",{{"key":"b","instruction":"{}"}}]}}"#, "word ".repeat(300));
+    for (rest, wrong) in [
+        // The first task has been given out by then: nobody can take it back and ask again in silence.
+        (r#",{"key":"b","instruction":["#, "does not end"),
+        (r#",{"key":"b"}]}"#, "task 2: instruction: expected a text"),
+        (wordy.as_str(), "task 2: instruction: expected at most 200 tokens"),
+        (r#",{"key":"b","instruction":"x","depends_on":["z"]}]}"#, "depends on \"z\""),
+    ] {
+        let plans = Arc::new(Mutex::new(Vec::new()));
+        let (asked, rest) = (plans.clone(), rest.to_owned());
+        let server = MockServer::start(MockOptions::new(Arc::new(move |call| match call.purpose {
+            Purpose::Plan => {
+                let feedback = call.section("Feedback").map(str::to_owned);
+                let mut asked = asked.lock().unwrap();
+                asked.push(feedback);
+                let rest = if asked.len() == 1 { rest.clone() } else { "]}".to_owned() };
+                MockAction::Stream { chunks: [GOOD.to_owned(), rest].map(|c| (Duration::ZERO, c)).into() }
+            }
+            _ => MockAction::reply("done"),
+        })));
+        let server = server.unwrap();
+        let model = OpenAiModel::new(OpenAiOptions::new(server.base_url(), "m")).unwrap();
+        let (node, outcomes) = swarm(Arc::new(model)).await;
+        publish_raw(&node, &Topic::Intents, r#"{"id":"i","goal":"g"}"#).await;
+        let (_, outcome) = outcome(&outcomes).await;
+        assert_eq!(outcome.status, OutcomeStatus::Succeeded, "{outcome:#?}");
+        let plans = plans.lock().unwrap();
+        assert_eq!((plans.len(), &plans[0]), (2, &None), "one corrective retry: {plans:?}");
+        let feedback = plans[1].as_deref().unwrap_or_default();
+        assert!(feedback.contains(wrong), "{wrong}: {feedback}");
+        node.shutdown.cancel();
+    }
 }

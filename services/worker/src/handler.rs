@@ -1,12 +1,15 @@
 //! From a task to its result: one model call.
 
+use crate::failures::with_failures_named;
 use crate::reading::{Reading, read};
 use async_trait::async_trait;
 use starling_agents::{
     Agent, AgentCatalogue, AgentPurpose, EarlierAttempt, PromptBudget, SynthesisPrompt, WorkPrompt,
     synthesis_messages, within, work_messages,
 };
-use starling_llm::{ChatRequest, Format, Message, Model, ModelErrorKind, Reuse};
+use starling_llm::{
+    Capacity, ChatRequest, Format, JsonCheck, Message, Model, ModelError, ModelErrorKind, Reuse,
+};
 use starling_protocol::{
     Body, CallReport, Envelope, EnvelopeId, Failure, RecordRef, Role, Tag, Task, TaskKind, TaskResult,
 };
@@ -14,13 +17,21 @@ use starling_runtime::{
     Clock, EnvelopeHandler, HandleError, HandlerContext,
     telemetry::{ActiveSpan, Spans},
 };
-use starling_service::{Asked, IntentTexts, Unread, Window, instant_of};
+use starling_service::{AgentsInForce, Asked, IntentTexts, Unread, Window, instant_of};
 use std::sync::Arc;
 
 /// The code of a failure because a task names an agent that this worker does not have.
 pub const UNKNOWN_AGENT: &str = "unknown_agent";
 /// The code of a failure because the model's reply is too large to pass on.
 pub const OUTPUT_TOO_LARGE: &str = "output_too_large";
+
+/// The code of a failure because the parts that a task has to read whole do not fit into a prompt.
+pub const PARTS_TOO_LONG: &str = "parts_too_long";
+/// The code of a failure because the model's reply is not the JSON that the agent must give.
+pub const OUTPUT_MISFIT: &str = "output_misfit";
+
+/// Tokens that a reply about parts needs at least.
+const LEAST_REPLY: i64 = 256;
 
 /// Bounds of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +51,7 @@ impl Default for WorkOptions {
 /// Handles tasks.
 pub struct WorkHandler {
     model: Arc<dyn Model>,
-    catalogue: Arc<AgentCatalogue>,
+    agents: AgentsInForce,
     spans: Spans,
     clock: Clock,
     options: WorkOptions,
@@ -54,23 +65,24 @@ impl WorkHandler {
     /// A worker that asks `model`.
     pub fn new(
         model: Arc<dyn Model>,
-        catalogue: Arc<AgentCatalogue>,
+        agents: impl Into<AgentsInForce>,
         spans: Spans,
         clock: Clock,
         options: WorkOptions,
     ) -> Self {
-        Self { model, catalogue, spans, clock, options, window: Window::default() }
+        Self { model, agents: agents.into(), spans, clock, options, window: Window::default() }
     }
 
     async fn work(&self, envelope: &Envelope, task: &Task, cx: &HandlerContext) -> Result<Done, HandleError> {
-        let Some(agent) = self.agent(task) else {
+        let catalogue = self.agents.now();
+        let Some(agent) = agent_for(task, &catalogue) else {
             let message = format!("this worker has no agent {:?}; the folder agents.dir decides", task.agent);
             // Another worker may have it.
             return Ok(failed(UNKNOWN_AGENT, message, true));
         };
         let mut span = self.spans.invoke_agent(&agent.name, &cx.traceparent);
         describe(&mut span, envelope, task);
-        let reading = match read(task, &cx.content).await {
+        let reading = match read(task, &cx.content, self.options.prompt.bytes).await {
             Ok(reading) => reading,
             Err(Unread::Failed(failure)) => {
                 span.fail(&failure.message);
@@ -78,19 +90,35 @@ impl WorkHandler {
             }
             Err(Unread::Later(retry)) => return Err(retry),
         };
-        let ask = |budget| ChatRequest {
-            purpose: agent.purpose.into(),
+        let purpose = agent.purpose.into();
+        let ask = |budget: PromptBudget| ChatRequest {
+            purpose,
             messages: self.messages(agent, task, &reading, budget),
-            format: Format::Text,
-            max_tokens: agent.max_tokens_within(task.allowance.as_ref()),
+            tools: Vec::new(),
+            format: format_of(agent),
+            max_tokens: budget.max_tokens(agent, task.allowance.as_ref()),
             temperature: agent.temperature,
             deadline: instant_of(envelope.deadline, &self.clock),
             traceparent: Some(span.traceparent().to_string()),
             allowance: task.allowance,
             reuse: Reuse::for_attempt(task.attempt),
             priority: cx.priority,
+            model: agent.model.clone(),
         };
-        let Asked { question, reply } = self.window.chat(self.model.as_ref(), self.options.prompt, ask).await;
+        let Asked { question, reply } = if task.terms.parts.is_some() {
+            let capacity = self.model.capacity(purpose);
+            match self.whole(ask(PromptBudget::of_bytes(usize::MAX)), capacity) {
+                Ok(question) => {
+                    Asked { reply: self.model.chat(question.clone()).await.map_err(in_parts), question }
+                }
+                Err(failure) => {
+                    span.fail(&failure.message);
+                    return Ok((Err(failure), CallReport::default()));
+                }
+            }
+        } else {
+            self.window.chat(self.model.as_ref(), purpose, self.options.prompt, ask).await
+        };
         let done = match reply {
             Ok(reply) if reply.text.len() > self.options.max_output_bytes => {
                 self.model.forget(&question).await;
@@ -102,7 +130,23 @@ impl WorkHandler {
                 let failure = Failure { code: OUTPUT_TOO_LARGE.to_owned(), message, retryable: true };
                 (Err(failure), reply.report)
             }
-            Ok(reply) => (Ok(reply.text), reply.report),
+            // Also asked where nobody between here and the model has looked, or the reply was kept from an earlier time.
+            Ok(reply) => {
+                match agent.output_schema.as_ref().map_or(Ok(()), |schema| schema.check(&reply.text)) {
+                    Ok(()) if task.kind == TaskKind::Synthesis && agent.output_schema.is_none() => {
+                        (Ok(with_failures_named(reply.text, &reading.results)), reply.report)
+                    }
+                    Ok(()) => (Ok(reply.text), reply.report),
+                    Err(wrong) => {
+                        self.model.forget(&question).await;
+                        let failure = misfit(&wrong);
+                        (Err(failure), reply.report)
+                    }
+                }
+            }
+            Err(error) if error.kind == ModelErrorKind::BadReply && agent.output_schema.is_some() => {
+                (Err(misfit(&error.to_string())), error.report)
+            }
             Err(error) => {
                 let mut failure = error.to_failure();
                 // It was the deadline of this attempt. Whether there is time for another, the coordinator knows.
@@ -116,24 +160,43 @@ impl WorkHandler {
         Ok(done)
     }
 
-    fn agent(&self, task: &Task) -> Option<&Agent> {
-        let (wanted, fallback) = match task.kind {
-            TaskKind::Work => (AgentPurpose::Work, None),
-            TaskKind::Synthesis => (AgentPurpose::Synthesize, Some(self.catalogue.synthesizer())),
+    /// A question about parts is asked as it is, or not at all: what would be left out of it, nobody would read.
+    fn whole(&self, question: ChatRequest, capacity: Capacity) -> Result<ChatRequest, Failure> {
+        let too_long = |what: String| {
+            let message = format!(
+                "the parts and what is said about them have {what}: smaller parts (--chunk-tokens) help"
+            );
+            Failure { code: PARTS_TOO_LONG.to_owned(), message, retryable: false }
         };
-        self.catalogue.get(&task.agent).filter(|agent| agent.purpose == wanted).or(fallback)
+        let texts = question.messages.last().map_or(0, |message| message.text.len());
+        let most = self.options.prompt.bytes;
+        if texts > most {
+            return Err(too_long(format!("{texts} bytes, and agents.prompt allows {most}")));
+        }
+        let Some(window) = capacity.window else { return Ok(question) };
+        let tokens = capacity.encoding.count_messages(&question.messages);
+        match u32::try_from(window - tokens) {
+            Ok(room) if i64::from(room) >= LEAST_REPLY => {
+                let max_tokens = question.max_tokens.map(|most| most.min(room));
+                Ok(ChatRequest { max_tokens, ..question })
+            }
+            _ => Err(too_long(format!("{tokens} tokens, and the model's window has {window}"))),
+        }
     }
 
     fn messages(&self, agent: &Agent, task: &Task, reading: &Reading, budget: PromptBudget) -> Vec<Message> {
         let IntentTexts { inputs, items, parameters } =
             IntentTexts::of(reading.intent.as_ref()).within(&task.terms);
+        let inputs = reading.inputs.as_deref().unwrap_or(inputs);
         let results = &reading.results;
-        within(task.allowance.as_ref(), agent, budget, |budget| match task.kind {
+        // Parts are told whole, whatever the step may take: then it fails, and says so.
+        let allowance = task.allowance.as_ref().filter(|_| task.terms.parts.is_none());
+        within(allowance, agent, budget, |budget| match task.kind {
             TaskKind::Synthesis => {
                 let prompt = SynthesisPrompt { goal: &task.goal, inputs, items, parameters, results };
                 synthesis_messages(agent, &prompt, budget)
             }
-            TaskKind::Work => {
+            TaskKind::Work | TaskKind::Reduce => {
                 let prompt = WorkPrompt {
                     goal: &task.goal,
                     title: &task.title,
@@ -232,6 +295,42 @@ impl EnvelopeHandler for WorkHandler {
         let done = failed("dead_letter", reason.to_owned(), true);
         Some(self.result(envelope, task, done, ""))
     }
+}
+
+/// Says what helps if parts were too long for the model.
+fn in_parts(error: ModelError) -> ModelError {
+    if error.kind != ModelErrorKind::ContextTooLong {
+        return error;
+    }
+    let message = format!(
+        "{} (parts are read whole: smaller ones, by --chunk-tokens, or a model with a larger window)",
+        error.message
+    );
+    ModelError { message, ..error }
+}
+
+fn agent_for<'c>(task: &Task, catalogue: &'c AgentCatalogue) -> Option<&'c Agent> {
+    let (wanted, fallback) = match task.kind {
+        TaskKind::Work => (AgentPurpose::Work, None),
+        TaskKind::Synthesis => (AgentPurpose::Synthesize, Some(catalogue.synthesizer())),
+        TaskKind::Reduce => (AgentPurpose::Synthesize, Some(catalogue.reducer())),
+    };
+    catalogue.get(&task.agent).filter(|agent| agent.purpose == wanted).or(fallback)
+}
+
+fn format_of(agent: &Agent) -> Format {
+    let Some(schema) = agent.output_schema.clone() else { return Format::Text };
+    Format::Json {
+        name: agent.name.clone(),
+        schema: schema.schema().clone(),
+        check: Some(JsonCheck::new(move |json| schema.check(json))),
+    }
+}
+
+/// Another attempt may bring what was asked for.
+fn misfit(wrong: &str) -> Failure {
+    let message = format!("the reply is not what the agent's output_schema asks for: {wrong}");
+    Failure { code: OUTPUT_MISFIT.to_owned(), message, retryable: true }
 }
 
 fn failed(code: &str, message: String, retryable: bool) -> Done {

@@ -3,6 +3,7 @@
 
 use super::budget::{Budget, call, plus};
 use super::live::Live;
+use super::reduction::tops;
 use starling_protocol::state::{Amount, TaskEntity};
 use starling_protocol::{RecordRef, TaskKind, TaskSpec, TaskState};
 use std::collections::BTreeMap;
@@ -232,7 +233,11 @@ impl CallCosts {
             step(&Step {
                 agent: &task.agent,
                 bytes: goal.len() + task.title.len() + task.instruction.len(),
-                tokens: task.depends_on.iter().map(result_of).fold(inputs_tokens, i64::saturating_add),
+                tokens: (task.depends_on.iter().map(result_of)).fold(
+                    // A task about parts reads these and nothing else of the inputs.
+                    task.terms.parts.map_or(inputs_tokens, |parts| parts.tokens.max(0)),
+                    i64::saturating_add,
+                ),
                 headings: task.depends_on.len() + 1,
                 critic: task.critic,
             })
@@ -254,11 +259,17 @@ impl Budget {
 /// One try of a task, in its present state.
 pub(super) fn of_task(costs: &CallCosts, live: &Live, task: &TaskEntity) -> StepCost {
     let results = live.dependencies(task).map(result_tokens).sum::<i64>();
+    let inputs = match task.terms.parts {
+        _ if task.kind == TaskKind::Reduce => 0,
+        // It reads these and nothing else of the inputs.
+        Some(parts) => parts.tokens.max(0),
+        None => inputs_tokens(live),
+    };
     let earlier = task.last_score.and(task.best.as_ref()).map_or(0, |best| best.result.tokens);
     let step = Step {
         agent: &task.agent,
         bytes: live.intent.goal.len() + task.title.len() + task.instruction.len() + task.feedback.len(),
-        tokens: inputs_tokens(live).saturating_add(results).saturating_add(earlier),
+        tokens: inputs.saturating_add(results).saturating_add(earlier),
         headings: task.depends_on.len() + usize::from(earlier > 0) + 1,
         critic: task.critic,
     };
@@ -298,30 +309,26 @@ pub(super) fn of_answer_to_come(costs: &CallCosts, live: &Live, room: &Budget) -
 }
 
 fn answer(costs: &CallCosts, live: &Live, room: Option<&Budget>) -> Amount {
-    let results: i64 = live
-        .plan_tasks()
+    let tops = tops(live);
+    let results: i64 = tops
+        .iter()
         .map(|task| match (task.state, &task.best) {
             (TaskState::Succeeded, Some(best)) => best.result.tokens,
             (TaskState::Failed | TaskState::Skipped, _) => FAILURE_TOKENS,
             _ => costs.expected_result(&task.agent),
         })
         .sum();
-    costs.answer(
-        live.intent.goal.len(),
-        results.saturating_add(inputs_tokens(live)),
-        live.planned() + 1,
-        room,
-    )
+    costs.answer(live.intent.goal.len(), results.saturating_add(inputs_tokens(live)), tops.len() + 1, room)
 }
 
-fn result_tokens(on: &TaskEntity) -> i64 {
+pub(super) fn result_tokens(on: &TaskEntity) -> i64 {
     match &on.best {
         Some(best) if on.state == TaskState::Succeeded => best.result.tokens,
         _ => FAILURE_TOKENS,
     }
 }
 
-fn inputs_tokens(live: &Live) -> i64 {
+pub(super) fn inputs_tokens(live: &Live) -> i64 {
     live.intent.intent_ref.as_ref().map_or(0, inputs_of)
 }
 
@@ -336,6 +343,6 @@ pub(super) fn is_synthesis(task: &TaskEntity) -> bool {
     task.kind == TaskKind::Synthesis
 }
 
-fn quarter(bytes: usize) -> i64 {
+pub(super) fn quarter(bytes: usize) -> i64 {
     i64::try_from(bytes.div_ceil(4)).unwrap_or(i64::MAX)
 }

@@ -10,6 +10,8 @@ pub enum TaskKind {
     Work,
     /// Makes the answer out of the results.
     Synthesis,
+    /// Condenses results that are too many for one prompt.
+    Reduce,
 }
 
 /// Do this. Carries references to what it needs, never the outputs themselves.
@@ -64,6 +66,19 @@ pub struct TaskTerms {
     pub timeout_ms: Option<i64>,
     /// Its output where the model is too slow or fails for good; absent where it fails then.
     pub fallback: Option<Fallback>,
+    /// Which parts of the inputs it reads, and then whole or not at all; absent where `inputs` says it.
+    pub parts: Option<PartRange>,
+}
+
+/// Some of the parts of the inputs of an intent, counted through all of them in their order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartRange {
+    /// The first, from 0.
+    pub from: i32,
+    /// The first that is not in it any more.
+    pub to: i32,
+    /// Estimated tokens of all of them.
+    pub tokens: i64,
 }
 
 /// Positions in a list.
@@ -151,6 +166,8 @@ pub struct Dependency {
     pub result: Option<RecordRef>,
     /// Why there is no result.
     pub failure: Option<Failure>,
+    /// By which the answer cites it, from 1; 0 where it has none.
+    pub number: i32,
 }
 
 /// What a critic said of an earlier attempt.

@@ -33,12 +33,22 @@ pub(crate) fn bodies() -> Vec<Body> {
                 max_calls: Some(50),
                 max_tokens: Some(200_000),
                 max_cost_usd: Some(0.25),
+                degrade_after_ms: Some(30_000),
             },
-            inputs: vec![Input {
-                name: "laptops.csv".into(),
-                media_type: "text/csv".into(),
-                content: "name,price\nA,100\n".into(),
-            }],
+            inputs: vec![
+                Input {
+                    name: "laptops.csv".into(),
+                    media_type: "text/csv".into(),
+                    content: "name,price\nA,100\n".into(),
+                    chunks: Vec::new(),
+                },
+                Input {
+                    name: "reviews.txt".into(),
+                    media_type: "text/plain".into(),
+                    content: String::new(),
+                    chunks: vec![record_ref("starling.content")],
+                },
+            ],
             items: vec!["first".into(), "second".into()],
             // One only: the order of a map is not kept by every writer.
             parameters: [("languages".to_owned(), r#"["de","fr"]"#.to_owned())].into(),
@@ -154,6 +164,7 @@ pub(crate) fn bodies() -> Vec<Body> {
                 latency_ms: 640,
                 depends_on: vec![task_id()],
                 error: "rate limited".into(),
+                cited: true,
             }],
             unpriced_calls: 2,
             cached_calls: 3,
@@ -180,6 +191,11 @@ pub(crate) fn bodies() -> Vec<Body> {
             moving: true,
             refusal: Some("there is no room for the books of more tenants".into()),
         }),
+        Body::Content(Content {
+            heading: "name,review\n".into(),
+            overlap: "A,good\n".into(),
+            text: "B,\"better – by far\"\n".into(),
+        }),
     ]
 }
 
@@ -202,8 +218,15 @@ pub(crate) fn task() -> Task {
                 title: "Extract".into(),
                 result: Some(record_ref("starling.critic")),
                 failure: None,
+                number: 3,
             },
-            Dependency { task_id: task_id(), title: "Clean".into(), result: None, failure: Some(failure()) },
+            Dependency {
+                task_id: task_id(),
+                title: "Clean".into(),
+                result: None,
+                failure: Some(failure()),
+                number: 0,
+            },
         ],
         feedback: Some(Feedback {
             score: 0.4,
@@ -225,6 +248,7 @@ fn terms() -> TaskTerms {
         inputs: Some(IndexRange { from: 0, to: 1 }),
         timeout_ms: Some(5_000),
         fallback: Some(Fallback { text: "We will look into it.".into(), with_results: true }),
+        parts: Some(PartRange { from: 2, to: 5, tokens: 5_900 }),
     }
 }
 
@@ -319,6 +343,9 @@ pub(crate) fn fleet_beat() -> FleetBeat {
             model: "m".into(),
             demand: 12.5,
             found: 0.0,
+            open: 3,
+            waiting: 7,
+            breaker: 1,
         }],
     }
 }
@@ -344,6 +371,7 @@ fn entities() -> Vec<Entity> {
             max_calls: Some(50),
             max_tokens: Some(200_000),
             max_cost_usd: Some(0.25),
+            degrade_at: Some(Timestamp(1_700_000_030_000)),
         }),
         Entity::Run(RunEntity {
             intent_id: intent_id.clone(),

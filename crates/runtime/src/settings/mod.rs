@@ -7,6 +7,7 @@ mod audit;
 mod batch;
 mod coordinator;
 mod dead_letters;
+mod inputs;
 mod layers;
 mod model;
 mod presets;
@@ -22,6 +23,7 @@ mod units;
 pub use audit::AuditSettings;
 pub use batch::BatchSettings;
 pub use dead_letters::{DeadLetterSettings, DlqSettings, Shares};
+pub use inputs::InputSettings;
 pub use model::{
     BulkheadSettings, CacheSettings, ModelPrice, ModelSettings, Nearby, Offline, OllamaSettings, RateSettings,
 };
@@ -54,6 +56,8 @@ pub struct Settings {
     pub dlq: DlqSettings,
     /// What the input topic takes.
     pub intake: IntakeSettings,
+    /// How files become inputs.
+    pub inputs: InputSettings,
     /// Reading of referenced records.
     pub content: ContentSettings,
     /// The bus in memory of a swarm in one process.
@@ -72,6 +76,8 @@ pub struct Settings {
     pub agents_dir: Option<PathBuf>,
     /// Largest material of one prompt, in bytes.
     pub agents_prompt: usize,
+    /// Most tokens of an instruction that a planner's model writes.
+    pub agents_max_instruction_tokens: i64,
     /// Largest output of a task, in bytes.
     pub worker_max_output: usize,
     /// Logs and traces.

@@ -8,7 +8,7 @@ mod task_spec;
 
 pub use draft::{Draft, DraftError, Wanted, draft};
 pub use stream::{PlanStream, PlanStreamLimits, PlanTextFault};
-pub use task_spec::task_spec;
+pub use task_spec::{InstructionLimit, task_spec};
 
 use async_trait::async_trait;
 use fragments::{Fragments, fragment_envelope};
@@ -20,11 +20,13 @@ use starling_agents::{
 };
 use starling_llm::{ChatRequest, Format, Model, ModelError, Purpose, Reuse, StreamEvent, TextStream};
 use starling_protocol::{
-    Body, CallReport, Envelope, Failure, PlanEnd, PlanFragment, PlanRequest, PlanStrategy, RecordRef, RunId,
-    TaskSpec, ids::digest,
+    Body, CallReport, Envelope, Failure, Input, PlanEnd, PlanFragment, PlanRequest, PlanStrategy, RecordRef,
+    RunId, TaskSpec, ids::digest,
 };
-use starling_runtime::{Clock, EnvelopeHandler, HandleError, HandlerContext, Random, telemetry::Spans};
-use starling_service::{Asked, IntentTexts, Unread, Window, instant_of};
+use starling_runtime::{
+    Clock, ContentReader, EnvelopeHandler, HandleError, HandlerContext, Random, telemetry::Spans,
+};
+use starling_service::{AgentsInForce, Asked, IntentTexts, Unread, Window, instant_of, outlines};
 use std::sync::Arc;
 use tokio::time::Instant;
 
@@ -39,6 +41,8 @@ pub const UNKNOWN_STRATEGY: &str = "unknown_strategy";
 pub struct PlanOptions {
     /// Size of the prompt.
     pub prompt: PromptBudget,
+    /// Most tokens of an instruction that the model writes. Default 200.
+    pub max_instruction_tokens: i64,
     /// Bounds of the reply.
     pub reply: PlanStreamLimits,
     /// Texts in one fragment, in bytes. Default 128 KiB: the coordinator logs them in one decision.
@@ -49,6 +53,7 @@ impl Default for PlanOptions {
     fn default() -> Self {
         Self {
             prompt: PromptBudget::default(),
+            max_instruction_tokens: 200,
             reply: PlanStreamLimits::default(),
             max_fragment_bytes: 128 << 10,
         }
@@ -58,8 +63,7 @@ impl Default for PlanOptions {
 /// Handles plan requests.
 pub struct PlanHandler {
     model: Arc<dyn Model>,
-    catalogue: Arc<AgentCatalogue>,
-    schema: Arc<serde_json::Value>,
+    agents: AgentsInForce,
     spans: Spans,
     clock: Clock,
     random: Random,
@@ -72,15 +76,14 @@ impl PlanHandler {
     /// A plan loop that asks `model`.
     pub fn new(
         model: Arc<dyn Model>,
-        catalogue: Arc<AgentCatalogue>,
+        agents: impl Into<AgentsInForce>,
         spans: Spans,
         clock: Clock,
         random: Random,
         options: PlanOptions,
     ) -> Self {
-        let schema = Arc::new(plan_schema(catalogue.workers().map(|agent| agent.name.as_str())));
         let (in_flight, window) = (InFlight::default(), Window::default());
-        Self { model, catalogue, schema, spans, clock, random, options, in_flight, window }
+        Self { model, agents: agents.into(), spans, clock, random, options, in_flight, window }
     }
 
     async fn plan(
@@ -112,21 +115,18 @@ impl PlanHandler {
                 return Ok(());
             }
         }
-        let agent = self.catalogue.planner();
+        let catalogue = self.agents.now();
+        let agent = catalogue.planner();
         let mut span = self.spans.invoke_agent(&agent.name, &cx.traceparent);
         span.set_with("starling.intent_id", || envelope.intent_id.as_str().to_owned());
         span.set_with("starling.run_id", || run.as_str().to_owned());
         span.set("starling.attempt", i64::from(request.plan_attempt));
-        let intent = match &request.intent_ref {
-            Some(at) => cx.content.get(at).await.map(Some),
-            None => Ok(None),
-        };
-        let end = match intent.map_err(Unread::from) {
-            Ok(intent) => {
-                let texts = IntentTexts::of(intent.as_ref());
+        let end = match read(request, &cx.content).await {
+            Ok((intent, inputs)) => {
+                let texts = IntentTexts { inputs: &inputs, ..IntentTexts::of(intent.as_ref()) };
                 let parent = span.traceparent();
-                let ask = |budget| self.question(envelope, request, agent, texts, (cx, parent), budget);
-                self.ask(ask, request.max_tasks, &mut fragments).await
+                let ask = |budget| self.question(envelope, request, &catalogue, texts, (cx, parent), budget);
+                self.ask(ask, request.max_tasks, &catalogue, &mut fragments).await
             }
             Err(Unread::Failed(failure)) => PlanEnd { failure: Some(failure), ..PlanEnd::default() },
             Err(Unread::Later(retry)) => return Err(retry),
@@ -143,15 +143,18 @@ impl PlanHandler {
         &self,
         envelope: &Envelope,
         request: &PlanRequest,
-        agent: &Agent,
+        catalogue: &AgentCatalogue,
         texts: IntentTexts<'_>,
         (cx, traceparent): (&HandlerContext, &str),
         budget: PromptBudget,
     ) -> ChatRequest {
-        let agents: Vec<&Agent> = self.catalogue.workers().collect();
+        let agent = catalogue.planner();
+        let agents: Vec<&Agent> = catalogue.workers().collect();
+        let schema = Arc::new(plan_schema(agents.iter().map(|agent| agent.name.as_str())));
         let prompt = PlanPrompt {
             goal: &request.goal,
             max_tasks: request.max_tasks,
+            max_instruction_tokens: self.options.max_instruction_tokens,
             inputs: texts.inputs,
             items: texts.items,
             parameters: texts.parameters,
@@ -163,14 +166,16 @@ impl PlanHandler {
             messages: within(request.allowance.as_ref(), agent, budget, |budget| {
                 plan_messages(agent, &prompt, budget)
             }),
-            format: Format::Json { name: PLAN_SCHEMA.to_owned(), schema: self.schema.clone(), check: None },
-            max_tokens: agent.max_tokens_within(request.allowance.as_ref()),
+            tools: Vec::new(),
+            format: Format::Json { name: PLAN_SCHEMA.to_owned(), schema, check: None },
+            max_tokens: budget.max_tokens(agent, request.allowance.as_ref()),
             temperature: agent.temperature,
             deadline: instant_of(envelope.deadline, &self.clock),
             traceparent: Some(traceparent.to_owned()),
             allowance: request.allowance,
             reuse: Reuse::for_attempt(request.plan_attempt),
             priority: cx.priority,
+            model: agent.model.clone(),
         }
     }
 
@@ -179,16 +184,17 @@ impl PlanHandler {
         &self,
         build: impl Fn(PromptBudget) -> ChatRequest,
         max_tasks: i32,
+        catalogue: &AgentCatalogue,
         fragments: &mut Fragments<'_>,
     ) -> PlanEnd {
         let begun = Instant::now();
         let Asked { question, reply } =
-            self.window.stream(self.model.as_ref(), self.options.prompt, build).await;
+            self.window.stream(self.model.as_ref(), Purpose::Plan, self.options.prompt, build).await;
         let mut events = match reply {
             Ok(events) => events.fuse(),
             Err(error) => return model_end(&error),
         };
-        let end = match self.read(&mut events, max_tasks, fragments).await {
+        let end = match self.read(&mut events, max_tasks, catalogue, fragments).await {
             Ok(end) => end,
             Err(failure) => {
                 let report = match events.next().now_or_never() {
@@ -224,9 +230,14 @@ impl PlanHandler {
         &self,
         events: &mut Fuse<TextStream>,
         max_tasks: i32,
+        catalogue: &AgentCatalogue,
         fragments: &mut Fragments<'_>,
     ) -> Result<PlanEnd, Failure> {
         let mut text = PlanStream::new(self.options.reply);
+        let limit = InstructionLimit {
+            tokens: self.options.max_instruction_tokens,
+            encoding: self.model.capacity(Purpose::Plan).encoding,
+        };
         loop {
             let mut next = events.next().await;
             // What is there already goes into one fragment.
@@ -238,10 +249,12 @@ impl PlanHandler {
                                 return Err(invalid(format!("the plan has more than {max_tasks} tasks")));
                             }
                             let spec =
-                                task_spec(&task, fragments.ordinal(), &self.catalogue).map_err(invalid)?;
+                                task_spec(&task, fragments.ordinal(), catalogue, limit).map_err(invalid)?;
                             fragments.add(spec, self.clock.now()).await;
                         }
                     }
+                    // It was offered no tools.
+                    Some(Ok(StreamEvent::Calls(_))) => {}
                     Some(Ok(StreamEvent::Done(report))) => {
                         let failure = ending(&text, fragments.ordinal()).err();
                         return Ok(PlanEnd { report, failure, answer: None });
@@ -302,6 +315,17 @@ impl EnvelopeHandler for PlanHandler {
         };
         Some(fragment_envelope(envelope, fragment, self.clock.now()))
     }
+}
+
+/// The intent, if there is something to be read in it, and its inputs as a planner sees them.
+async fn read(
+    request: &PlanRequest,
+    content: &ContentReader,
+) -> Result<(Option<Arc<Envelope>>, Vec<Input>), Unread> {
+    let Some(at) = &request.intent_ref else { return Ok((None, Vec::new())) };
+    let intent = Some(content.get(at).await?);
+    let inputs = outlines(IntentTexts::of(intent.as_ref()).inputs, content).await?;
+    Ok((intent, inputs))
 }
 
 fn ending(text: &PlanStream, tasks: i32) -> Result<(), Failure> {
