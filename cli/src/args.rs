@@ -302,6 +302,8 @@ pub enum BenchCommand {
     Depth(DepthArgs),
     /// A chain of tasks with a model that answers at once: latency of a hop.
     Hop(HopArgs),
+    /// Somebody who waits for an answer, on an idle swarm and while a batch keeps it busy.
+    Interactive(InteractiveArgs),
     /// A provider that cuts its limit, raises it again, and is down for a while: how soon the swarm follows.
     Provider(ProviderArgs),
     /// The model layer beside a plain HTTP client: processor time of a call.
@@ -398,6 +400,30 @@ pub struct BenchBatchArgs {
     /// Write the outcomes in the order of the rows.
     #[arg(long)]
     pub in_order: bool,
+    /// The swarm.
+    #[command(flatten)]
+    pub swarm: SwarmArgs,
+}
+
+/// `starling bench interactive`.
+#[derive(Clone, Debug, Args)]
+pub struct InteractiveArgs {
+    /// Intents of which somebody waits for the outcome, one after the other; so many on the idle swarm, and so many beside the
+    /// batch.
+    #[arg(long, default_value_t = 40, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
+    pub intents: usize,
+    /// Intents of the batch that are under way at any time.
+    #[arg(long, default_value_t = 200)]
+    pub live: usize,
+    /// Tasks of each intent.
+    #[arg(long, default_value_t = 4)]
+    pub tasks: usize,
+    /// Milliseconds that each model call takes.
+    #[arg(long, value_name = "MS", default_value_t = 300)]
+    pub model_latency: u64,
+    /// Requests a second that the provider allows; without it, any number.
+    #[arg(long, value_name = "PER_SECOND")]
+    pub provider_rate: Option<u32>,
     /// The swarm.
     #[command(flatten)]
     pub swarm: SwarmArgs,

@@ -6,11 +6,11 @@ use crate::store::Store;
 use bytes::Bytes;
 use starling_bus::{Bus, InRecord, LogReader, OutRecord, PartitionId, ReaderEvent, StartAt};
 use starling_protocol::Codec;
-use starling_protocol::headers::headers_of;
+use starling_protocol::headers::{STARLING_PRIORITY, headers_of};
 use starling_protocol::topic::partition_of;
 use starling_protocol::{
-    Body, Cancel, Envelope, EnvelopeId, Intent, IntentId, Outcome, Progress, Role, Tag, Timestamp, Topic,
-    TopicNames,
+    Body, Cancel, Envelope, EnvelopeId, Intent, IntentId, Outcome, Priority, Progress, Role, Tag, Timestamp,
+    Topic, TopicNames,
 };
 use starling_runtime::{Clock, Schemas};
 use std::{
@@ -209,6 +209,7 @@ impl Client {
         let payload = self.schemas.codec().encode(envelope).map_err(|e| CliError::Usage(e.to_string()))?;
         let headers = headers_of(envelope, traceparent, None)
             .into_iter()
+            .chain(priority_of(envelope))
             .map(|(name, value)| (name, Bytes::from(value)))
             .collect();
         let record = OutRecord {
@@ -229,6 +230,12 @@ impl Client {
             ))),
         }
     }
+}
+
+/// The header by which an intent of which somebody waits for the outcome is taken in before a batch.
+fn priority_of(envelope: &Envelope) -> Option<(String, Vec<u8>)> {
+    let Body::Intent(intent) = &envelope.body else { return None };
+    Some((STARLING_PRIORITY.to_owned(), Priority::of_level(intent.priority).to_string().into_bytes()))
 }
 
 /// Sees what becomes of one intent.

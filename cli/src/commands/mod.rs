@@ -45,7 +45,9 @@ pub async fn run(cli: Cli) -> Result<ExitCode, CliError> {
         Command::Run(args) if args.dry_run || !session.brokers_given() => {
             session.choose_models(args.json).await?;
         }
-        Command::Batch(args) if !session.brokers_given() => session.choose_models(args.json).await?,
+        Command::Batch(args) if !session.brokers_given() && !args.rehearsal.rehearse => {
+            session.choose_models(args.json).await?;
+        }
         Command::Dev(_) => session.choose_models(false).await?,
         _ => {}
     }

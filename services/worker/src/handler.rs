@@ -102,6 +102,7 @@ impl WorkHandler {
             traceparent: Some(span.traceparent().to_string()),
             allowance: task.allowance,
             reuse: Reuse::for_attempt(task.attempt),
+            priority: cx.priority,
             model: agent.model.clone(),
         };
         let Asked { question, reply } = if task.terms.parts.is_some() {

@@ -124,8 +124,8 @@ impl PlanHandler {
         let end = match read(request, &cx.content).await {
             Ok((intent, inputs)) => {
                 let texts = IntentTexts { inputs: &inputs, ..IntentTexts::of(intent.as_ref()) };
-                let ask =
-                    |budget| self.question(envelope, request, &catalogue, texts, span.traceparent(), budget);
+                let parent = span.traceparent();
+                let ask = |budget| self.question(envelope, request, &catalogue, texts, (cx, parent), budget);
                 self.ask(ask, request.max_tasks, &catalogue, &mut fragments).await
             }
             Err(Unread::Failed(failure)) => PlanEnd { failure: Some(failure), ..PlanEnd::default() },
@@ -145,7 +145,7 @@ impl PlanHandler {
         request: &PlanRequest,
         catalogue: &AgentCatalogue,
         texts: IntentTexts<'_>,
-        traceparent: &str,
+        (cx, traceparent): (&HandlerContext, &str),
         budget: PromptBudget,
     ) -> ChatRequest {
         let agent = catalogue.planner();
@@ -174,6 +174,7 @@ impl PlanHandler {
             traceparent: Some(traceparent.to_owned()),
             allowance: request.allowance,
             reuse: Reuse::for_attempt(request.plan_attempt),
+            priority: cx.priority,
             model: agent.model.clone(),
         }
     }
