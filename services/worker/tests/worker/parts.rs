@@ -1,7 +1,7 @@
 //! Tasks about inputs that lie in parts.
 
 use super::{Stage, give, result, stage, stored, task};
-use starling_llm::{ChatRequest, ModelErrorKind};
+use starling_llm::{Capacity, ChatRequest, Encoding, ModelErrorKind};
 use starling_protocol::{
     Body, Content, Input, Intent, PartRange, RecordRef, Role, Tag, Task, TaskKind, TaskTerms,
 };
@@ -102,6 +102,22 @@ async fn parts_are_read_whole_or_the_task_fails_and_says_what_helps() {
         assert!(failure.message.contains("--chunk-tokens"), "{}", failure.message);
         assert_eq!(model.asked().len(), asked, "it is not asked again with less");
     }
+    // Where the window is known, nobody is asked in vain, and the reply has what is left of it.
+    let short = input(&stage, "short.txt", vec![part(&"word ".repeat(1_000)), part("end")]).await;
+    let at = intent(&stage, vec![short]).await;
+    for (window, fits) in [(1_500, false), (4_000, true)] {
+        model.has(Capacity { encoding: Encoding::Estimate, window: Some(window) });
+        give(&stage, about(&at, 0, 1)).await;
+        let done = if fits { result(&stage.critic).await } else { result(&stage.coordinator).await };
+        assert_eq!(
+            done.failure.map(|failure| failure.code).as_deref(),
+            Some(PARTS_TOO_LONG).filter(|_| !fits)
+        );
+        assert_eq!(done.report.calls, i64::from(fits));
+    }
+    let asked = model.asked().pop().unwrap();
+    let tokens = Encoding::Estimate.count_messages(&asked.messages);
+    assert!(asked.max_tokens.is_none_or(|most| i64::from(most) + tokens <= 4_000), "{:?}", asked.max_tokens);
     stage.node.shutdown.cancel();
 }
 
