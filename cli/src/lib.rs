@@ -11,6 +11,7 @@ pub mod exit;
 pub mod installation;
 pub mod instant;
 pub mod mock_llm;
+mod planned;
 pub mod report;
 pub mod scan;
 pub mod session;

@@ -9,6 +9,8 @@ mod dry_run;
 mod follow;
 mod health;
 mod mock_llm;
+mod plan;
+mod playbooks;
 mod result;
 mod run;
 mod submit;
@@ -17,12 +19,13 @@ mod topics;
 mod watch;
 
 use crate::{
-    args::{Cli, Command, TopicsCommand},
+    args::{Cli, Command, PlanFormat, TopicsCommand},
     bench,
     exit::CliError,
     session::{Log, Session},
 };
 use std::process::ExitCode;
+pub(crate) use submit::submission;
 
 /// Does what the command line says.
 ///
@@ -43,12 +46,15 @@ pub async fn run(cli: Cli) -> Result<ExitCode, CliError> {
         Command::Run(args) if args.dry_run || !session.brokers_given() => {
             session.choose_models(args.json).await?;
         }
+        Command::Plan(args) => session.choose_models(args.format == PlanFormat::Json).await?,
         Command::Dev(_) => session.choose_models(false).await?,
         _ => {}
     }
     match cli.command {
         Command::Run(args) if args.dry_run => dry_run::dry_run(&session, args).await,
         Command::Run(args) => run::run(&session, args).await,
+        Command::Plan(args) => plan::plan(&session, args).await,
+        Command::Playbooks(args) => playbooks::playbooks(&session, args).await,
         Command::Submit(args) => submit::submit(&session, args).await,
         Command::Watch(args) => watch::watch(&session, args).await,
         Command::Result(args) => result::result(&session, args).await,

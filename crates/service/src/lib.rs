@@ -17,7 +17,7 @@ pub use choice::{Choices, Chosen, FoundOllama, NoModel, choose_models, ollama_ne
 pub use deadline::instant_of;
 pub use material::{IntentTexts, RECORD_GONE, Unread, output_of};
 pub use model::{AskedModel, cached, model_from, traced};
-pub use program::{Parts, run_service};
+pub use program::{Parts, library, run_service};
 pub use rate::{EndpointLimits, RateFigures, RateLimiter};
 pub use traced_model::TracedModel;
 pub use window::{Asked, Window};

@@ -3,8 +3,8 @@
 use crate::reading::{Reading, read};
 use async_trait::async_trait;
 use starling_agents::{
-    Agent, AgentCatalogue, AgentPurpose, EarlierAttempt, PromptBudget, SynthesisPrompt, WorkPrompt,
-    synthesis_messages, within, work_messages,
+    Agent, AgentCatalogue, AgentPurpose, EarlierAttempt, PromptBudget, SynthesisPrompt, TaskOutput,
+    WorkPrompt, synthesis_messages, within, work_messages,
 };
 use starling_llm::{ChatRequest, Format, Message, Model, ModelErrorKind, Reuse};
 use starling_protocol::{
@@ -15,7 +15,8 @@ use starling_runtime::{
     telemetry::{ActiveSpan, Spans},
 };
 use starling_service::{Asked, IntentTexts, Unread, Window, instant_of};
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
+use tokio::time::Instant;
 
 /// The code of a failure because a task names an agent that this worker does not have.
 pub const UNKNOWN_AGENT: &str = "unknown_agent";
@@ -48,7 +49,14 @@ pub struct WorkHandler {
 }
 
 /// What came of a task: the output or why there is none, and what the model call took.
-type Done = (Result<String, Failure>, CallReport);
+type Done = (Result<Output, Failure>, CallReport);
+
+/// A text that a task delivers.
+struct Output {
+    text: String,
+    /// Whether it is the task's fallback, and not of a model.
+    rule_based: bool,
+}
 
 impl WorkHandler {
     /// A worker that asks `model`.
@@ -66,7 +74,7 @@ impl WorkHandler {
         let Some(agent) = self.agent(task) else {
             let message = format!("this worker has no agent {:?}; the folder agents.dir decides", task.agent);
             // Another worker may have it.
-            return Ok(failed(UNKNOWN_AGENT, message, true));
+            return Ok(self.by_rule(failed(UNKNOWN_AGENT, message, true), task, &[]));
         };
         let mut span = self.spans.invoke_agent(&agent.name, &cx.traceparent);
         describe(&mut span, envelope, task);
@@ -74,17 +82,21 @@ impl WorkHandler {
             Ok(reading) => reading,
             Err(Unread::Failed(failure)) => {
                 span.fail(&failure.message);
-                return Ok((Err(failure), CallReport::default()));
+                return Ok(self.by_rule((Err(failure), CallReport::default()), task, &[]));
             }
             Err(Unread::Later(retry)) => return Err(retry),
         };
+        // How long the call may take counts from here: whoever waits for it does not know of queues.
+        let own_time = task.terms.timeout_ms.and_then(|ms| u64::try_from(ms).ok()).map(Duration::from_millis);
+        let deadline = instant_of(envelope.deadline, &self.clock);
+        let deadline = own_time.map_or(deadline, |own| deadline.min(Instant::now() + own));
         let ask = |budget| ChatRequest {
             purpose: agent.purpose.into(),
             messages: self.messages(agent, task, &reading, budget),
             format: Format::Text,
             max_tokens: agent.max_tokens_within(task.allowance.as_ref()),
             temperature: agent.temperature,
-            deadline: instant_of(envelope.deadline, &self.clock),
+            deadline,
             traceparent: Some(span.traceparent().to_string()),
             allowance: task.allowance,
             reuse: Reuse::for_attempt(task.attempt),
@@ -101,18 +113,25 @@ impl WorkHandler {
                 let failure = Failure { code: OUTPUT_TOO_LARGE.to_owned(), message, retryable: true };
                 (Err(failure), reply.report)
             }
-            Ok(reply) => (Ok(reply.text), reply.report),
+            Ok(reply) => (Ok(Output { text: reply.text, rule_based: false }), reply.report),
             Err(error) => {
                 let mut failure = error.to_failure();
-                // It was the deadline of this attempt. Whether there is time for another, the coordinator knows.
-                failure.retryable |= error.kind == ModelErrorKind::Deadline;
+                // It was the deadline of this attempt. Whether there is time for another, the coordinator knows. Who has
+                // something to say at once does not try again.
+                let is_late = error.kind == ModelErrorKind::Deadline;
+                failure.retryable |= is_late;
+                failure.retryable &= !(is_late && own_time.is_some() && task.terms.fallback.is_some());
                 (Err(failure), error.report)
             }
         };
         if let Err(failure) = &done.0 {
             span.fail(&failure.message);
         }
-        Ok(done)
+        Ok(self.by_rule(done, task, &reading.results))
+    }
+
+    fn by_rule(&self, done: Done, task: &Task, results: &[TaskOutput]) -> Done {
+        by_rule(done, task, results, self.options.max_output_bytes)
     }
 
     fn agent(&self, task: &Task) -> Option<&Agent> {
@@ -129,7 +148,14 @@ impl WorkHandler {
         let results = &reading.results;
         within(task.allowance.as_ref(), agent, budget, |budget| match task.kind {
             TaskKind::Synthesis => {
-                let prompt = SynthesisPrompt { goal: &task.goal, inputs, items, parameters, results };
+                let prompt = SynthesisPrompt {
+                    goal: &task.goal,
+                    instruction: &task.instruction,
+                    inputs,
+                    items,
+                    parameters,
+                    results,
+                };
                 synthesis_messages(agent, &prompt, budget)
             }
             TaskKind::Work => {
@@ -155,13 +181,13 @@ impl WorkHandler {
     /// The envelope of a result: a good one goes where the task says, a failed one to the coordinator.
     fn result(&self, envelope: &Envelope, task: &Task, done: Done, worker: &str) -> Envelope {
         let (output, report) = done;
+        let coordinator = || Tag::role(Role::Coordinator).with_lane(envelope.intent_id.as_str());
+        let none = Output { text: String::new(), rule_based: false };
         let (tag, output, failure) = match output {
+            // There is nothing to judge in what is said by rule.
+            Ok(output) if output.rule_based => (coordinator(), output, None),
             Ok(output) => (task.next_tag.clone(), output, None),
-            Err(failure) => (
-                Tag::role(Role::Coordinator).with_lane(envelope.intent_id.as_str()),
-                String::new(),
-                Some(failure),
-            ),
+            Err(failure) => (coordinator(), none, Some(failure)),
         };
         Envelope {
             id: EnvelopeId::of_step("result", &task.task_id, task.attempt, task.step),
@@ -182,12 +208,12 @@ impl WorkHandler {
                 goal: task.goal.clone(),
                 instruction: task.instruction.clone(),
                 min_score: task.min_score,
-                output,
+                output: output.text,
                 failure,
                 report,
                 worker: worker.to_owned(),
                 critic_allowance: task.critic_allowance,
-                rule_based: false,
+                rule_based: output.rule_based,
             }),
         }
     }
@@ -228,9 +254,32 @@ impl EnvelopeHandler for WorkHandler {
 
     fn failed(&self, envelope: &Envelope, reason: &str) -> Option<Envelope> {
         let Body::Task(task) = &envelope.body else { return None };
-        let done = failed("dead_letter", reason.to_owned(), true);
+        let done = self.by_rule(failed("dead_letter", reason.to_owned(), true), task, &[]);
         Some(self.result(envelope, task, done, ""))
     }
+}
+
+/// Puts the fallback of a task in the place of a failure that is for good.
+fn by_rule((output, report): Done, task: &Task, results: &[TaskOutput], max_bytes: usize) -> Done {
+    let Err(failure) = &output else { return (output, report) };
+    let for_good = !failure.retryable || task.last_attempt;
+    let Some(fallback) = task.terms.fallback.as_ref().filter(|_| for_good) else { return (output, report) };
+    tracing::info!(task_id = %task.task_id, code = failure.code, reason = failure.message, "answered by rule");
+    let mut text = fallback.text.clone();
+    let mut left_out = 0;
+    for result in results.iter().filter(|_| fallback.with_results) {
+        let Ok(output) = &result.output else { continue };
+        let part = format!("\n\n## {}\n\n{}", result.title, output.trim());
+        if text.len() + part.len() > max_bytes {
+            left_out += 1;
+        } else {
+            text.push_str(&part);
+        }
+    }
+    if left_out > 0 {
+        text.push_str(&format!("\n\n({left_out} more results are too long to be given here.)"));
+    }
+    (Ok(Output { text, rule_based: true }), report)
 }
 
 fn failed(code: &str, message: String, retryable: bool) -> Done {

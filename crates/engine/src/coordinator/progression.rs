@@ -6,6 +6,9 @@ use super::{Coordinator, live::Live};
 use starling_protocol::state::{Phase, TaskEntity};
 use starling_protocol::{Failure, IntentId, TaskId, TaskKind, TaskState};
 
+/// What is made of the results where the plan does not say it.
+const DEFAULT_ANSWER: &str = "Answer the goal with the results of the tasks.";
+
 impl Coordinator {
     /// Lets a task that waits for nothing any more run, or skips it if nothing that it builds on succeeded.
     pub(super) fn release(&mut self, id: &IntentId, ordinal: i32, trace: &str) {
@@ -41,13 +44,19 @@ impl Coordinator {
         }
         let Some(run) = live.run.run.clone() else { return };
         let ordinal = live.tasks().last().map_or(0, |task| task.ordinal.saturating_add(1));
+        let wanted = live.run.answer.clone().unwrap_or_default();
+        let instruction = match wanted.instruction.as_str() {
+            "" => DEFAULT_ANSWER.to_owned(),
+            wanted => wanted.to_owned(),
+        };
         let synthesis = TaskEntity {
             task_id: TaskId::synthesis(id, &run),
             kind: TaskKind::Synthesis,
             ordinal,
             key: "synthesis".into(),
             title: "Answer".into(),
-            instruction: "Answer the goal with the results of the tasks.".into(),
+            instruction,
+            terms: wanted.terms,
             agent: self.settings.synthesizer_agent.clone(),
             depends_on: live.plan_tasks().map(|task| task.key.clone()).collect(),
             state: TaskState::Ready,

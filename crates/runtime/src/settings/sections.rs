@@ -248,6 +248,7 @@ pub(super) fn read(r: &mut Reader) -> Settings {
             max_record: r.size("statelog.max_record", 16 << 10..=64 << 20),
         },
         model: super::model::read(r),
+        playbooks_dir: r.optional("playbooks.dir").map(PathBuf::from),
         agents_dir: r.optional("agents.dir").map(PathBuf::from),
         agents_prompt: r.size("agents.prompt", 4096..=64 << 20),
         worker_max_output: r.size("worker.max_output", 1024..=64 << 20),
