@@ -1,6 +1,6 @@
 //! The command line.
 
-use crate::{dlq::DlqCommand, instant::instant, mock_llm::MockLlmArgs};
+use crate::{batch::BatchArgs, dlq::DlqCommand, instant::instant, mock_llm::MockLlmArgs};
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use starling_protocol::{PlanStrategy, Timestamp};
 use starling_runtime::process::CommonFlags;
@@ -23,6 +23,9 @@ pub struct Cli {
 pub enum Command {
     /// Run an intent and wait for the answer: in this process, or with --brokers by a running swarm.
     Run(RunArgs),
+    /// Run an intent for each row of a file; started again, it goes on where it ended: in this process, or with --brokers by a
+    /// running swarm.
+    Batch(BatchArgs),
     /// Publish an intent and print its id.
     Submit(IntentArgs),
     /// Show the plan of an intent without running it: as a tree, a graph or data.
@@ -53,6 +56,8 @@ pub enum Command {
     Doctor(DoctorArgs),
     /// Watch the swarm: services, lag, intents, failures, cost.
     Top(TopArgs),
+    /// List the agents, or check a folder of them.
+    Agents(AgentsArgs),
     /// Run all services in one process against a real broker.
     Dev(DevArgs),
     /// Serve a model endpoint that is no LLM and misbehaves as it is told, to rehearse with.
@@ -100,6 +105,9 @@ pub struct IntentArgs {
     /// Seconds after which the intent expires.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=604_800))]
     pub timeout: Option<u64>,
+    /// Seconds after which results are taken as they come: no critic, no further attempt for a better score.
+    #[arg(long, value_name = "SECONDS")]
+    pub degrade_after: Option<f64>,
     /// Most tasks in the plan.
     #[arg(long, value_parser = clap::value_parser!(i32).range(1..=100))]
     pub max_tasks: Option<i32>,
@@ -128,7 +136,8 @@ impl IntentArgs {
     }
 }
 
-fn playbook(name: &str) -> Result<PlanStrategy, String> {
+/// A strategy by the name of its playbook.
+pub(crate) fn playbook(name: &str) -> Result<PlanStrategy, String> {
     format!("playbook:{name}").parse().map_err(|_| "a name of a-z 0-9 - _ is expected".to_owned())
 }
 
@@ -277,6 +286,18 @@ pub struct TopArgs {
     pub once: bool,
 }
 
+/// `starling agents`.
+#[derive(Debug, Args)]
+pub struct AgentsArgs {
+    /// Whether the agents in this folder could be used: exit code 64 if not, with all faults. Otherwise those are listed
+    /// that agents.dir names.
+    #[arg(long, value_name = "DIR")]
+    pub check: Option<PathBuf>,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// `starling dev`.
 #[derive(Debug, Args)]
 pub struct DevArgs {
@@ -301,6 +322,8 @@ pub struct HealthArgs {
 pub enum BenchCommand {
     /// Intents with many independent tasks: throughput.
     Fanout(FanoutArgs),
+    /// A file of rows, an intent for each: time and memory, and whether each is in the output once.
+    Batch(BenchBatchArgs),
     /// Numbers of workers: what each makes of a model that takes its time.
     Scaling(ScalingArgs),
     /// Layers of tasks, each on all of the layer before: latency of an intent.
@@ -383,6 +406,26 @@ pub struct FanoutArgs {
     /// Leave out the bare pipeline that the swarm is compared with.
     #[arg(long)]
     pub no_bare: bool,
+    /// The swarm.
+    #[command(flatten)]
+    pub swarm: SwarmArgs,
+}
+
+/// `starling bench batch`.
+#[derive(Clone, Debug, Args)]
+pub struct BenchBatchArgs {
+    /// Rows.
+    #[arg(long, default_value_t = 12_000)]
+    pub rows: usize,
+    /// Tasks of each row's plan.
+    #[arg(long, default_value_t = 4)]
+    pub tasks: usize,
+    /// Rows under way at once.
+    #[arg(long, default_value_t = 100)]
+    pub concurrency: usize,
+    /// Write the outcomes in the order of the rows.
+    #[arg(long)]
+    pub in_order: bool,
     /// The swarm.
     #[command(flatten)]
     pub swarm: SwarmArgs,

@@ -11,7 +11,11 @@ use starling_protocol::{
     TopicNames,
 };
 use starling_runtime::{Clock, Schemas};
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 /// How long a publish may take before the broker counts as gone.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(30);
@@ -21,9 +25,12 @@ pub struct Client {
     bus: Arc<dyn Bus>,
     schemas: Schemas,
     names: TopicNames,
+    /// Numbers of partitions that were asked for: who publishes many intents asks once.
+    partitions: Mutex<HashMap<Topic, i32>>,
 }
 
 /// An intent to be published.
+#[derive(Clone, Debug)]
 pub struct Submission {
     /// Its id.
     pub id: IntentId,
@@ -51,13 +58,31 @@ pub enum Seen {
 impl Client {
     /// A client of the installation with these topic names, which has no schema registry.
     pub fn new(bus: Arc<dyn Bus>, names: TopicNames) -> Self {
-        Self { bus, schemas: Codec::default().into(), names }
+        Self { bus, schemas: Codec::default().into(), names, partitions: Mutex::default() }
     }
 
     /// The same, which encodes and reads with these.
     #[must_use]
     pub fn with_schemas(self, schemas: Schemas) -> Self {
         Self { schemas, ..self }
+    }
+
+    /// The bus that it is on.
+    #[must_use]
+    pub fn bus(&self) -> &Arc<dyn Bus> {
+        &self.bus
+    }
+
+    /// What it encodes and reads with.
+    #[must_use]
+    pub fn schemas(&self) -> &Schemas {
+        &self.schemas
+    }
+
+    /// The full name of a topic.
+    #[must_use]
+    pub fn topic(&self, topic: &Topic) -> String {
+        self.names.name(topic)
     }
 
     /// Publishes an intent to the input topic.
@@ -142,7 +167,16 @@ impl Client {
 
     async fn partition(&self, topic: &Topic, id: &IntentId) -> Result<PartitionId, CliError> {
         let name = self.names.name(topic);
-        let partitions = self.bus.partitions(&name).await?;
+        let known = self.partitions.lock().unwrap_or_else(PoisonError::into_inner).get(topic).copied();
+        let partitions = match known {
+            Some(partitions) => partitions,
+            None => {
+                let partitions = self.bus.partitions(&name).await?;
+                let mut known = self.partitions.lock().unwrap_or_else(PoisonError::into_inner);
+                known.insert(topic.clone(), partitions);
+                partitions
+            }
+        };
         Ok(PartitionId::new(name, partition_of(id.as_str(), partitions)))
     }
 

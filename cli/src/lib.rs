@@ -2,6 +2,7 @@
 
 pub mod args;
 pub mod audit;
+pub mod batch;
 pub mod bench;
 pub mod client;
 pub mod commands;

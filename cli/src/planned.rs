@@ -89,6 +89,7 @@ pub(crate) async fn planned(session: &Session, args: IntentArgs) -> Result<Plann
                 items: &intent.items,
                 parameters: &intent.parameters,
                 max_tasks,
+                max_instruction_tokens: settings.agents_max_instruction_tokens,
                 allowance,
                 deadline: Instant::now() + patience,
             };
@@ -168,6 +169,6 @@ async fn asked(
         .reach()
         .await
         .map_err(|error| CliError::Unavailable(format!("the model is unreachable: {error}")))?;
-    let drafted = draft(model, catalogue, wanted, PromptBudget { bytes: prompt }).await;
+    let drafted = draft(model, catalogue, wanted, PromptBudget::of_bytes(prompt)).await;
     drafted.map_err(|error| CliError::Failed(format!("there is no plan: {error}")))
 }

@@ -23,7 +23,7 @@ use starling_bus::{
 use starling_llm::{ChatRequest, Format, Model, Purpose, Reuse};
 use starling_protocol::{Topic, TopicNames};
 use starling_runtime::{Settings, topics::topic_specs};
-use starling_service::model_from;
+use starling_service::{load_agents, model_from};
 use std::{
     collections::{BTreeMap, HashSet},
     sync::{
@@ -76,10 +76,9 @@ impl Bare {
             Some(model) => model.clone(),
             None => model_from(&settings.model).map_err(|error| CliError::Usage(error.to_string()))?.model,
         };
-        let catalogue = AgentCatalogue::load(settings.agents_dir.as_deref())
-            .map_err(|error| CliError::Usage(error.to_string()))?;
+        let catalogue = load_agents(settings).map_err(|error| CliError::Usage(error.to_string()))?;
         let asker =
-            Arc::new(Asker { model, catalogue, budget: PromptBudget { bytes: settings.agents_prompt } });
+            Arc::new(Asker { model, catalogue, budget: PromptBudget::of_bytes(settings.agents_prompt) });
 
         let (workers, critics) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let mut members = JoinSet::new();
@@ -303,6 +302,7 @@ impl Asker {
         let request = ChatRequest {
             purpose,
             messages,
+            tools: Vec::new(),
             format,
             max_tokens: agent.max_tokens,
             temperature: agent.temperature,
@@ -310,6 +310,7 @@ impl Asker {
             traceparent: None,
             allowance: None,
             reuse: Reuse::Refused,
+            model: None,
         };
         self.model.chat(request).await.map_err(failed).map(drop)
     }

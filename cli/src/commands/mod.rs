@@ -1,6 +1,8 @@
 //! The commands, one file each.
 
+mod agents;
 mod audit;
+mod batch;
 mod cancel;
 mod dev;
 mod dlq;
@@ -47,6 +49,7 @@ pub async fn run(cli: Cli) -> Result<ExitCode, CliError> {
             session.choose_models(args.json).await?;
         }
         Command::Plan(args) => session.choose_models(args.format == PlanFormat::Json).await?,
+        Command::Batch(args) if !session.brokers_given() => session.choose_models(args.json).await?,
         Command::Dev(_) => session.choose_models(false).await?,
         _ => {}
     }
@@ -55,6 +58,7 @@ pub async fn run(cli: Cli) -> Result<ExitCode, CliError> {
         Command::Run(args) => run::run(&session, args).await,
         Command::Plan(args) => plan::plan(&session, args).await,
         Command::Playbooks(args) => playbooks::playbooks(&session, args).await,
+        Command::Batch(args) => batch::batch(&session, args).await,
         Command::Submit(args) => submit::submit(&session, args).await,
         Command::Watch(args) => watch::watch(&session, args).await,
         Command::Result(args) => result::result(&session, args).await,
@@ -65,6 +69,7 @@ pub async fn run(cli: Cli) -> Result<ExitCode, CliError> {
         Command::Audit(args) => audit::audit(&session, args).await,
         Command::Doctor(args) => doctor::doctor(&session, args).await,
         Command::Top(args) => top::top(&session, args).await,
+        Command::Agents(args) => agents::agents(&session, &args),
         Command::Dev(args) => dev::dev(&session, args).await,
         Command::MockLlm(args) => mock_llm::mock_llm(&args).await,
         Command::Bench { command } => bench::run(&session, command).await,

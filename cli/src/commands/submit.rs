@@ -32,6 +32,9 @@ pub(crate) fn submission(args: IntentArgs) -> Result<Submission, CliError> {
     if args.min_score.is_some_and(|score| !(0.0..=1.0).contains(&score)) {
         return Err(CliError::Usage("--min-score is a number from 0 to 1".to_owned()));
     }
+    if args.degrade_after.is_some_and(|seconds| !(0.0..=604_800.0).contains(&seconds)) {
+        return Err(CliError::Usage("--degrade-after is a number of seconds from 0 to 604800".to_owned()));
+    }
     if args.max_cost.is_some_and(|cost| !(cost.is_finite() && cost > 0.0)) {
         return Err(CliError::Usage("--max-cost is a number of US dollars above 0".to_owned()));
     }
@@ -47,6 +50,7 @@ pub(crate) fn submission(args: IntentArgs) -> Result<Submission, CliError> {
             max_calls: args.max_calls,
             max_tokens: args.max_tokens,
             max_cost_usd: args.max_cost,
+            degrade_after_ms: args.degrade_after.map(|seconds| (seconds * 1e3) as i64),
         },
         inputs,
         items: args.items,

@@ -1,6 +1,6 @@
 //! The screen, as a function of the state and of where one looks.
 
-use super::panes::{Pane, panes, totals};
+use super::panes::{PANES, Pane, panes, totals};
 use super::state::State;
 use ratatui::{
     Frame,
@@ -14,6 +14,8 @@ use starling_protocol::{Timestamp, TopicNames};
 
 /// Below this size only one pane is shown at a time.
 const FOR_ALL: (u16, u16) = (110, 26);
+/// The place of the models among the panes.
+const MODELS: usize = 4;
 /// Rows that a page has.
 const PAGE: usize = 10;
 
@@ -23,7 +25,7 @@ pub struct View {
     /// Which pane has the focus.
     pub focus: usize,
     /// The first row shown, of each pane.
-    pub scroll: [usize; 4],
+    pub scroll: [usize; PANES],
     /// Whether the picture stands still.
     pub paused: bool,
 }
@@ -41,7 +43,7 @@ pub enum Asked {
 
 impl View {
     /// Does what a key says; `rows` are those of each pane.
-    pub fn key(&mut self, key: KeyEvent, rows: [usize; 4]) -> Asked {
+    pub fn key(&mut self, key: KeyEvent, rows: [usize; PANES]) -> Asked {
         if key.kind == KeyEventKind::Release {
             return Asked::Nothing;
         }
@@ -94,13 +96,16 @@ pub fn draw(
         table(frame, &all[view.focus], view, view.focus, body);
         return;
     }
-    let rows: [Rect; 2] = Layout::vertical([Constraint::Fill(1), Constraint::Fill(1)]).areas(body);
+    // A frame, the heading, and a few models; where nothing is limited, none of it.
+    let models = u16::try_from(all[MODELS].rows.len()).unwrap_or(u16::MAX).min(5);
+    let models = if models > 0 { models + 3 } else { 0 };
+    let [upper, lower, models] =
+        Layout::vertical([Constraint::Fill(1), Constraint::Fill(1), Constraint::Length(models)]).areas(body);
     let columns = Layout::horizontal([Constraint::Percentage(56), Constraint::Percentage(44)]);
-    let [upper_left, upper_right] = columns.areas(rows[0]);
-    let [lower_left, lower_right] = columns.areas(rows[1]);
-    for (number, (pane, area)) in
-        all.iter().zip([upper_left, upper_right, lower_left, lower_right]).enumerate()
-    {
+    let [services, topics] = columns.areas(upper);
+    let [intents, failures] = columns.areas(lower);
+    let areas: [Rect; PANES] = [services, topics, intents, failures, models];
+    for (number, (pane, area)) in all.iter().zip(areas).enumerate() {
         table(frame, pane, view, number, area);
     }
 }
@@ -144,9 +149,11 @@ fn table(frame: &mut Frame<'_>, pane: &Pane, view: &View, number: usize, area: R
 fn style_of(text: &str) -> Style {
     match text {
         "succeeded" => Style::new().fg(Color::Green),
-        "partial" | "cancelled" => Style::new().fg(Color::Yellow),
-        "failed" | "expired" | "over_budget" | "rejected" | "dead letter" => Style::new().fg(Color::Red),
-        "running" | "planning" | "synthesizing" => Style::new().fg(Color::Cyan),
+        "half open" | "partial" | "cancelled" => Style::new().fg(Color::Yellow),
+        "open" | "failed" | "expired" | "over_budget" | "rejected" | "dead letter" => {
+            Style::new().fg(Color::Red)
+        }
+        "running" | "planning" | "reducing" | "synthesizing" => Style::new().fg(Color::Cyan),
         _ => Style::new(),
     }
 }
@@ -173,7 +180,7 @@ mod tests {
 
     fn some() -> State {
         state_of(vec![
-            (9_500, beat("worker-1/s.worker", "worker", 9_500, true)),
+            (9_500, asking(beat("worker-1/s.worker", "worker", 9_500, true), 40.0, 45.5, 1)),
             (8_000, Update::Topics(vec![topic("worker", Some(100), Some(3))])),
             (10_000, Update::Topics(vec![topic("worker", Some(150), Some(4)), topic("state", None, None)])),
             (0, progress("i-1", 7_000, "running", 1, 3)),
@@ -200,8 +207,8 @@ mod tests {
     fn any_size_and_any_scroll_can_be_drawn() {
         let state = some();
         for (width, height) in [(1, 1), (2, 2), (10, 3), (110, 26), (300, 5), (5, 100), (400, 120)] {
-            for focus in 0..4 {
-                let view = View { focus, scroll: [99; 4], paused: false };
+            for focus in 0..PANES {
+                let view = View { focus, scroll: [99; PANES], paused: false };
                 screen(&state, &view, width, height);
                 screen(&State::default(), &view, width, height);
             }
@@ -212,7 +219,7 @@ mod tests {
     fn a_long_list_says_which_part_is_shown() {
         let updates = (0..30).map(|n| (0, progress(&format!("i-{n:02}"), n, "running", 0, 1)));
         let state = state_of(updates.collect());
-        let view = View { focus: 2, scroll: [0, 0, 10, 0], paused: false };
+        let view = View { focus: 2, scroll: [0, 0, 10, 0, 0], paused: false };
         let text = screen(&state, &view, 80, 12);
         assert!(text.contains("Intents (11-17 of 30)"), "{text}");
         assert!(text.contains("i-19") && !text.contains("i-20 "), "{text}");
@@ -221,14 +228,14 @@ mod tests {
     #[test]
     fn keys_move_pause_and_leave() {
         let mut view = View::default();
-        let rows = [3, 0, 25, 1];
+        let rows = [3, 0, 25, 1, 0];
         let press = |view: &mut View, code| view.key(KeyEvent::new(code, KeyModifiers::NONE), rows);
         for (code, focus) in [
             (KeyCode::Tab, 1),
             (KeyCode::Right, 2),
             (KeyCode::Left, 1),
             (KeyCode::BackTab, 0),
-            (KeyCode::BackTab, 3),
+            (KeyCode::BackTab, 4),
             (KeyCode::Tab, 0),
         ] {
             assert_eq!(press(&mut view, code), Asked::Nothing);

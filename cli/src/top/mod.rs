@@ -1,6 +1,7 @@
 //! `starling top`: the swarm on one screen.
 
 mod draw;
+mod models;
 mod panes;
 mod source;
 mod state;

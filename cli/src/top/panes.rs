@@ -22,10 +22,13 @@ pub struct Pane {
     pub rows: Vec<Vec<String>>,
 }
 
+/// How many there are.
+pub(super) const PANES: usize = 5;
+
 /// All panes, in their order.
 #[must_use]
-pub fn panes(state: &State, names: &TopicNames, now: Timestamp) -> [Pane; 4] {
-    [services(state, names, now), topics(state), intents(state, now), failures(state, now)]
+pub fn panes(state: &State, names: &TopicNames, now: Timestamp) -> [Pane; PANES] {
+    [services(state, names, now), topics(state), intents(state, now), failures(state, now), models(state)]
 }
 
 /// The sums, on one line.
@@ -136,6 +139,36 @@ fn intents(state: &State, now: Timestamp) -> Pane {
     }
 }
 
+/// Models at which some process is limited or has to wait; the others are asked as fast as there is something to ask.
+fn models(state: &State) -> Pane {
+    let rows = state.models().into_iter().map(|(name, of)| {
+        vec![
+            name.model,
+            name.endpoint,
+            of.processes.to_string(),
+            format!("{:.1}", of.demand),
+            of.found.map_or_else(|| UNKNOWN.to_owned(), |rate| format!("{rate:.1}")),
+            of.open.to_string(),
+            of.waiting.to_string(),
+            of.breaker().to_owned(),
+        ]
+    });
+    Pane {
+        title: "Models that limit",
+        columns: vec![
+            ("model", Constraint::Fill(1)),
+            ("endpoint", Constraint::Fill(1)),
+            ("procs", Constraint::Length(5)),
+            ("wanted/s", Constraint::Length(8)),
+            ("allowed/s", Constraint::Length(9)),
+            ("open", Constraint::Length(5)),
+            ("waiting", Constraint::Length(7)),
+            ("breaker", Constraint::Length(9)),
+        ],
+        rows: rows.collect(),
+    }
+}
+
 fn failures(state: &State, now: Timestamp) -> Pane {
     let rows = state.failures.iter().map(|failure| {
         vec![age(now, failure.at), failure.kind.clone(), failure.what.clone(), one_line(&failure.reason)]
@@ -201,8 +234,8 @@ mod tests {
     #[test]
     fn a_snapshot_as_plain_text() {
         let state = state_of(vec![
-            (9_500, beat("worker-a-1/s.worker", "worker", 9_500, true)),
-            (9_600, beat("planner-a-1/coordinator", "planner", 9_600, true)),
+            (9_500, asking(beat("worker-a-1/s.worker", "worker", 9_500, true), 40.0, 45.5, 1)),
+            (9_600, asking(beat("planner-a-1/coordinator", "planner", 9_600, true), 30.0, 0.0, 0)),
             (8_000, Update::Topics(vec![topic("worker", Some(100), Some(3)), topic("dlq", None, None)])),
             (10_000, Update::Topics(vec![topic("worker", Some(150), Some(4)), topic("dlq", None, None)])),
             (0, progress("i-running", 7_000, "running", 1, 3)),
@@ -241,6 +274,10 @@ Failures (2)
   ago    what         of             why
   1.0 s  dead letter  s.worker[3]@7  not a [31m record
   2.0 s  failed       i-bad          no luck
+
+Models that limit (1)
+  model  endpoint      procs  wanted/s  allowed/s  open  waiting  breaker
+  m      https://x/v1  2      70.0      45.5       9     12       half open
 ";
         assert_eq!(text, expected);
     }

@@ -336,7 +336,7 @@ impl TopicState {
 pub(super) mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use starling_protocol::{EnvelopeId, Latency, Role, Tag, Usage};
+    use starling_protocol::{EnvelopeId, Latency, Role, Tag, Usage, fleet::ModelAsk};
 
     pub(crate) fn beat(process: &str, role: &str, at: i64, live: bool) -> Update {
         Update::Beat(HeardBeat {
@@ -357,6 +357,15 @@ pub(super) mod tests {
             stamped: Timestamp(at),
             live,
         })
+    }
+
+    /// A beat of a process that asks a model.
+    pub(crate) fn asking(beat: Update, demand: f64, found: f64, breaker: i32) -> Update {
+        let Update::Beat(mut heard) = beat else { return beat };
+        let (endpoint, model) = ("https://x/v1".to_owned(), "m".to_owned());
+        let (open, waiting) = (if breaker > 0 { 4 } else { 5 }, 6);
+        heard.beat.asks.push(ModelAsk { endpoint, model, demand, found, open, waiting, breaker });
+        Update::Beat(heard)
     }
 
     fn said(id: &str, at: i64, body: Body) -> Update {

@@ -1,7 +1,11 @@
 //! All agents of a process: those that are built in, and those of a directory over them.
 
-use crate::{Agent, AgentPurpose};
-use std::{collections::BTreeMap, fmt, fs, io, path::Path};
+use crate::{Agent, AgentForm, AgentPurpose};
+use std::{
+    collections::BTreeMap,
+    fmt, fs, io,
+    path::{Path, PathBuf},
+};
 
 /// The agent that makes plans.
 pub const PLANNER: &str = "planner";
@@ -12,19 +16,24 @@ pub const CRITIC: &str = "critic";
 /// The agent that makes the answer.
 pub const SYNTHESIZER: &str = "synthesizer";
 
+/// The agent that condenses results which are too many for one prompt.
+pub const REDUCER: &str = "reducer";
+
 /// What must be there whatever a user edits, and what each is used for.
-const REQUIRED: [(&str, AgentPurpose); 4] = [
+const REQUIRED: [(&str, AgentPurpose); 5] = [
     (PLANNER, AgentPurpose::Plan),
     (DEFAULT_WORKER, AgentPurpose::Work),
     (CRITIC, AgentPurpose::Judge),
     (SYNTHESIZER, AgentPurpose::Synthesize),
+    (REDUCER, AgentPurpose::Synthesize),
 ];
 
-const BUILT_IN: [(&str, &str); 7] = [
+const BUILT_IN: [(&str, &str); 8] = [
     ("agents/planner.md", include_str!("../../../agents/planner.md")),
     ("agents/worker.md", include_str!("../../../agents/worker.md")),
     ("agents/critic.md", include_str!("../../../agents/critic.md")),
     ("agents/synthesizer.md", include_str!("../../../agents/synthesizer.md")),
+    ("agents/reducer.md", include_str!("../../../agents/reducer.md")),
     ("agents/researcher.md", include_str!("../../../agents/researcher.md")),
     ("agents/analyst.md", include_str!("../../../agents/analyst.md")),
     ("agents/writer.md", include_str!("../../../agents/writer.md")),
@@ -68,7 +77,7 @@ impl fmt::Display for CatalogueError {
 }
 
 impl AgentCatalogue {
-    /// The agents that are built in, overridden and extended by the `*.md` files of `dir` (a `README.md`
+    /// The agents that are built in, overridden and extended by the `*.md` and `*.toml` files of `dir` (a `README.md`
     /// there is left alone). A file takes the place of the built-in agent of the same name.
     ///
     /// # Errors
@@ -77,17 +86,18 @@ impl AgentCatalogue {
         let mut faults = Vec::new();
         let mut agents = BTreeMap::new();
         for (file, text) in BUILT_IN {
-            add(&mut agents, &mut faults, file, text);
+            let none = |file: &str| Err(format!("there is no file {file}"));
+            add(&mut agents, &mut faults, file, Agent::parse(AgentForm::Markdown, text, &none));
         }
         if let Some(dir) = dir {
             let mut own = BTreeMap::new();
-            match read_dir(dir) {
+            match agent_files(dir) {
                 Ok(files) => {
-                    for (file, text) in files {
-                        match text {
-                            Ok(text) => add(&mut own, &mut faults, &file, &text),
-                            Err(message) => faults.push(Fault { file, message }),
-                        }
+                    for (path, form) in files {
+                        let agent = read_file(&path).map_err(|fault| vec![fault]);
+                        let agent =
+                            agent.and_then(|text| Agent::parse(form, &text, &|name| read_beside(dir, name)));
+                        add(&mut own, &mut faults, &path.display().to_string(), agent);
                     }
                 }
                 Err(error) => {
@@ -121,6 +131,27 @@ impl AgentCatalogue {
         self.agents.get(name)
     }
 
+    /// All agents, in the order of their names.
+    pub fn all(&self) -> impl Iterator<Item = &Agent> {
+        self.agents.values()
+    }
+
+    /// Agents whose tasks belong to a pool that is not among `pools`: nobody would do them.
+    #[must_use]
+    pub fn outside_of<'p>(&self, pools: impl Iterator<Item = &'p str> + Clone) -> Vec<Fault> {
+        let lost = |agent: &&Agent| {
+            agent.pool.as_deref().is_some_and(|pool| !pools.clone().any(|known| known == pool))
+        };
+        let fault = |agent: &Agent| Fault {
+            file: agent.name.clone(),
+            message: format!(
+                "pool: {:?} is none of the pools in the setting topics.pools",
+                agent.pool.as_deref().unwrap_or_default()
+            ),
+        };
+        self.agents.values().filter(lost).map(fault).collect()
+    }
+
     /// The agents that a plan may name, in the order of their names.
     pub fn workers(&self) -> impl Iterator<Item = &Agent> {
         self.agents.values().filter(|agent| agent.purpose == AgentPurpose::Work)
@@ -150,14 +181,25 @@ impl AgentCatalogue {
         self.required(SYNTHESIZER)
     }
 
+    /// The agent that condenses results.
+    #[must_use]
+    pub fn reducer(&self) -> &Agent {
+        self.required(REDUCER)
+    }
+
     #[allow(clippy::expect_used)] // the built-in agents are always there: load() only replaces them
     fn required(&self, name: &str) -> &Agent {
         self.agents.get(name).expect("a built-in agent")
     }
 }
 
-fn add(agents: &mut BTreeMap<String, Agent>, faults: &mut Vec<Fault>, file: &str, text: &str) {
-    match Agent::parse(text) {
+fn add(
+    agents: &mut BTreeMap<String, Agent>,
+    faults: &mut Vec<Fault>,
+    file: &str,
+    agent: Result<Agent, Vec<String>>,
+) {
+    match agent {
         Ok(agent) if agents.contains_key(&agent.name) => faults.push(Fault {
             file: file.to_owned(),
             message: format!("name: another file has an agent {} too", agent.name),
@@ -171,21 +213,33 @@ fn add(agents: &mut BTreeMap<String, Agent>, faults: &mut Vec<Fault>, file: &str
     }
 }
 
-type NamedText = (String, Result<String, String>);
-
-fn read_dir(dir: &Path) -> io::Result<Vec<NamedText>> {
-    let mut paths = Vec::new();
+/// The files of a folder that are agents, in the order of their names, so that faults come in the same order everywhere.
+fn agent_files(dir: &Path) -> io::Result<Vec<(PathBuf, AgentForm)>> {
+    let mut files = Vec::new();
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
-        let is_agent = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("md"))
-            && path.file_stem().is_some_and(|stem| !stem.eq_ignore_ascii_case("readme"))
-            && path.is_file();
-        if is_agent {
-            paths.push(path);
+        let is = |extension: &str| path.extension().is_some_and(|e| e.eq_ignore_ascii_case(extension));
+        let is_readme = path.file_stem().is_some_and(|stem| stem.eq_ignore_ascii_case("readme"));
+        let form = match () {
+            () if is("md") && !is_readme => AgentForm::Markdown,
+            () if is("toml") => AgentForm::Toml,
+            () => continue,
+        };
+        if path.is_file() {
+            files.push((path, form));
         }
     }
-    paths.sort(); // so that faults come in the same order everywhere
-    Ok(paths.iter().map(|path| (path.display().to_string(), read_file(path))).collect())
+    files.sort_by(|a, b| a.0.cmp(&b.0));
+    Ok(files)
+}
+
+/// Another file of the folder; none beyond it, because all services need the same.
+fn read_beside(dir: &Path, name: &str) -> Result<String, String> {
+    let path = Path::new(name);
+    if path.file_name() != Some(path.as_os_str()) {
+        return Err(format!("expected the name of a file in the same folder, found {name:?}"));
+    }
+    read_file(&dir.join(path)).map_err(|fault| format!("{name}: {fault}"))
 }
 
 fn read_file(path: &Path) -> Result<String, String> {
@@ -226,6 +280,28 @@ mod tests {
         assert_eq!(catalogue.critic().prompt, "Be strict.");
         assert!(catalogue.is_worker("poet"));
         assert!(catalogue.is_worker("worker"), "the built-in ones are still there");
+    }
+
+    #[test]
+    fn files_of_either_form_and_schemas_beside_them_are_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| fs::write(dir.path().join(name), text).unwrap();
+        let scout = "name = \"scout\"\ndescription = \"d\"\npurpose = \"work\"\nprompt = \"Look.\"\npool = \"far\"\n\
+                     output_schema = ";
+        write("scout.toml", &format!("{scout}\"scout.schema.json\""));
+        write("scout.schema.json", "{\"type\": \"object\", \"required\": [\"found\"]}");
+        let catalogue = AgentCatalogue::load(Some(dir.path())).unwrap();
+        let agent = catalogue.get("scout").unwrap();
+        assert!(agent.output_schema.as_ref().unwrap().check("{}").is_err());
+        assert!(catalogue.outside_of(["near", "far"].into_iter()).is_empty());
+        assert_eq!(catalogue.outside_of(["near"].into_iter())[0].file, "scout");
+
+        for (name, part) in [("../x.json", "same folder"), ("", "same folder"), ("gone.json", "gone.json: ")]
+        {
+            write("scout.toml", &format!("{scout}{name:?}"));
+            let error = AgentCatalogue::load(Some(dir.path())).unwrap_err();
+            assert!(error.faults[0].message.contains(part), "{error}");
+        }
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Several models, each of which is asked where those before it do not answer.
 
 use crate::{
-    ChatReply, ChatRequest, FailedAttempts, Model, ModelError, ModelInfo, Purpose, Purposes, StreamEvent,
-    TextStream,
+    Capacity, ChatReply, ChatRequest, FailedAttempts, Model, ModelChoice, ModelError, ModelInfo, Purpose,
+    Purposes, StreamEvent, TextStream,
 };
 use async_trait::async_trait;
 use futures::StreamExt as _;
@@ -46,6 +46,14 @@ impl ModelChain {
         let last = models.pop().unwrap_or_else(|| self.first.model.clone());
         (models, last)
     }
+
+    /// The question to one of them, which may take what is left. The name of a model means something to the first alone.
+    fn question(&self, to: &Arc<dyn Model>, request: &ChatRequest, spent: &CallReport) -> ChatRequest {
+        let allowance = request.allowance.as_ref().map(|all| all.after(spent));
+        let is_first = Arc::ptr_eq(to, &self.first.model);
+        let model = request.model.clone().filter(|model| is_first || !matches!(model, ModelChoice::Named(_)));
+        ChatRequest { allowance, model, ..request.clone() }
+    }
 }
 
 /// Whether the next one is asked after `error`, and a word about that.
@@ -77,6 +85,12 @@ impl Model for ModelChain {
         let serving = self.links().filter(|link| link.purposes.contains(purpose));
         let all: Vec<String> = serving.map(|link| link.model.provenance(purpose)).collect();
         serde_json::json!(all).to_string()
+    }
+
+    /// That of the one who is asked first. Where another one takes in less, its endpoint says so.
+    fn capacity(&self, purpose: Purpose) -> Capacity {
+        let serving = self.links().find(|link| link.purposes.contains(purpose));
+        serving.unwrap_or(&self.first).model.capacity(purpose)
     }
 
     /// One that answers is enough.
@@ -112,13 +126,14 @@ impl Model for ModelChain {
         let (before, last) = self.asked(&request);
         let mut spent = CallReport::default();
         for model in before {
-            match model.chat(rest(&request, &spent)).await {
+            let question = self.question(&model, &request, &spent);
+            match model.chat(question).await {
                 Ok(reply) => return Ok(ChatReply { report: reply.report.after(&spent), ..reply }),
                 Err(error) if passes_on(&error) => spent = error.report.after(&spent),
                 Err(error) => return Err(with_spent(error, &spent)),
             }
         }
-        match last.chat(rest(&request, &spent)).await {
+        match last.chat(self.question(&last, &request, &spent)).await {
             Ok(reply) => Ok(ChatReply { report: reply.report.after(&spent), ..reply }),
             Err(error) => Err(with_spent(error, &spent)),
         }
@@ -129,23 +144,18 @@ impl Model for ModelChain {
         let (before, last) = self.asked(&request);
         let mut spent = CallReport::default();
         for model in before {
-            match model.stream(rest(&request, &spent)).await {
+            let question = self.question(&model, &request, &spent);
+            match model.stream(question).await {
                 Ok(events) => return Ok(after(spent, events)),
                 Err(error) if passes_on(&error) => spent = error.report.after(&spent),
                 Err(error) => return Err(with_spent(error, &spent)),
             }
         }
-        match last.stream(rest(&request, &spent)).await {
+        match last.stream(self.question(&last, &request, &spent)).await {
             Ok(events) => Ok(after(spent, events)),
             Err(error) => Err(with_spent(error, &spent)),
         }
     }
-}
-
-/// The question to the next one, which may take what is left.
-fn rest(request: &ChatRequest, spent: &CallReport) -> ChatRequest {
-    let allowance = request.allowance.as_ref().map(|all| all.after(spent));
-    ChatRequest { allowance, ..request.clone() }
 }
 
 /// The stream, with what was spent before it in its report.

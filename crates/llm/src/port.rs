@@ -1,10 +1,10 @@
 //! The port.
 
-use crate::{Preflight, PreflightOptions};
+use crate::{Capacity, Deeds, Message, Preflight, PreflightOptions, Speaker, Tool, ToolCall};
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 use starling_protocol::{Allowance, CallReport, Failure};
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 use tokio::time::Instant;
 
 /// A model behind an endpoint.
@@ -26,6 +26,11 @@ pub trait Model: Send + Sync + 'static {
         }
         let ModelInfo { model, endpoint, .. } = self.info();
         format!("{model} at {endpoint}")
+    }
+
+    /// How the model that is asked for this purpose counts, and how much it takes in.
+    fn capacity(&self, purpose: Purpose) -> Capacity {
+        self.wrapped().map_or_else(Capacity::default, |model| model.capacity(purpose))
     }
 
     /// Whether anybody answers at the endpoint, without asking the model anything. One try, no retries.
@@ -106,6 +111,8 @@ pub type TextStream = BoxStream<'static, Result<StreamEvent, ModelError>>;
 pub enum StreamEvent {
     /// More text.
     Text(String),
+    /// The tools that the model calls, whole, after all text.
+    Calls(Deeds),
     /// The end; nothing follows. A stream that ends without it was cut and yields an error instead.
     Done(CallReport),
 }
@@ -198,26 +205,6 @@ impl Reuse {
     }
 }
 
-/// Who speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Speaker {
-    /// Standing orders.
-    System,
-    /// The one who asks.
-    User,
-    /// The model.
-    Assistant,
-}
-
-/// One message of a conversation.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Message {
-    /// Who speaks.
-    pub speaker: Speaker,
-    /// The text.
-    pub text: String,
-}
-
 /// The form of the reply.
 #[derive(Clone, Debug)]
 pub enum Format {
@@ -236,7 +223,41 @@ pub enum Format {
 }
 
 /// Looks at a JSON text; the error is a sentence about it.
-pub type JsonCheck = fn(&str) -> Result<(), String>;
+#[derive(Clone)]
+pub struct JsonCheck(Arc<Check>);
+
+type Check = dyn Fn(&str) -> Result<(), String> + Send + Sync;
+
+impl JsonCheck {
+    /// A check that is this function.
+    pub fn new(check: impl Fn(&str) -> Result<(), String> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(check))
+    }
+
+    /// Whether the text will do.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn of(&self, json: &str) -> Result<(), String> {
+        (self.0)(json)
+    }
+}
+
+impl fmt::Debug for JsonCheck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JsonCheck")
+    }
+}
+
+/// Which model is asked, where that is not left to the purpose of a question.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ModelChoice {
+    /// The one that each endpoint has for this purpose.
+    Role(Purpose),
+    /// The one with this name. Only the first endpoint of a chain knows it; those that stand in for it are asked for the
+    /// model that they have for the purpose.
+    Named(String),
+}
 
 /// One question.
 #[derive(Clone, Debug)]
@@ -245,7 +266,9 @@ pub struct ChatRequest {
     pub purpose: Purpose,
     /// The conversation so far.
     pub messages: Vec<Message>,
-    /// The form of the reply.
+    /// The tools that the model may call.
+    pub tools: Vec<Tool>,
+    /// The form of the reply, where it calls none.
     pub format: Format,
     /// Most tokens of the reply; `None` leaves it to the endpoint.
     pub max_tokens: Option<u32>,
@@ -260,15 +283,33 @@ pub struct ChatRequest {
     pub allowance: Option<Allowance>,
     /// Whether a reply that was given before will do.
     pub reuse: Reuse,
+    /// Which model is asked; `None` leaves it to the purpose.
+    pub model: Option<ModelChoice>,
 }
 
 /// A whole reply.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChatReply {
-    /// The text; never empty.
+    /// The text; empty only where tools are called.
     pub text: String,
+    /// The tools that the model calls, none unless it was offered some, and what it thought.
+    pub deeds: Deeds,
     /// What it took.
     pub report: CallReport,
+}
+
+impl ChatReply {
+    /// The calls of tools in it.
+    #[must_use]
+    pub fn calls(&self) -> &[ToolCall] {
+        &self.deeds.calls
+    }
+
+    /// The reply as a turn of the conversation that goes on.
+    #[must_use]
+    pub fn into_turn(self) -> Message {
+        Message { speaker: Speaker::Assistant(self.deeds), text: self.text }
+    }
 }
 
 /// A call failed for good, as far as this layer can tell.

@@ -38,8 +38,18 @@ pub(crate) struct Input<'a> {
 /// What a task before brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Dependency<'a> {
+    /// By which it is cited.
+    pub(crate) number: Option<u32>,
     pub(crate) title: &'a str,
     pub(crate) text: &'a str,
+}
+
+fn dependency<'a>(heading: &'a str, text: &'a str) -> Dependency<'a> {
+    let numbered = heading.strip_prefix('[').and_then(|rest| rest.split_once("] "));
+    match numbered.and_then(|(number, title)| Some((number.parse().ok()?, title))) {
+        Some((number, title)) => Dependency { number: Some(number), title, text },
+        None => Dependency { number: None, title: heading, text },
+    }
 }
 
 impl Dependency<'_> {
@@ -107,7 +117,7 @@ impl<'a> Prompt<'a> {
         let parts = split_at_lines(self.section("Results").unwrap_or_default(), |line| {
             Some(line.strip_prefix("### ")?.trim())
         });
-        parts.into_iter().map(|(title, text)| Dependency { title, text }).collect()
+        parts.into_iter().map(|(heading, text)| dependency(heading, text)).collect()
     }
 
     pub(crate) fn items(&self) -> Vec<&'a str> {

@@ -1,14 +1,17 @@
 //! Whole replies of an OpenAI-compatible endpoint, good and bad.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+#[path = "openai_chat/conversations.rs"]
+mod conversations;
 mod support;
 
-use futures::StreamExt as _;
+use futures::{StreamExt as _, future::BoxFuture};
 use serde_json::json;
 use starling_llm::mock::{MockAction, scripts};
 use starling_llm::{
-    ChatRequest, FailedAttempts, Format, Hedge, HedgedModel, JsonForm, Link, Model, ModelChain,
-    ModelErrorKind as Kind, OpenAiModel, Price, Purpose, Purposes, Speaker, StreamEvent,
+    Ask, ChatRequest, Encoding, FailedAttempts, Format, Hedge, HedgedModel, JsonCheck, JsonForm, Leave,
+    Limiter, Link, Model, ModelChain, ModelChoice, ModelErrorKind as Kind, NotSent, OpenAiModel,
+    OpenAiOptions, Price, Purpose, Purposes, Speaker, StreamEvent,
 };
 use starling_protocol::{Allowance, Usage};
 use std::sync::{Arc, Mutex};
@@ -203,7 +206,8 @@ async fn bad_replies_are_typed() {
 fn checked(name: &str) -> ChatRequest {
     let mut request = json_request(name);
     let Format::Json { check, .. } = &mut request.format else { unreachable!() };
-    *check = Some(|json| if json.contains('7') { Err("7 is no score.".to_owned()) } else { Ok(()) });
+    let no_seven = |json: &str| if json.contains('7') { Err("7 is no score.".to_owned()) } else { Ok(()) };
+    *check = Some(JsonCheck::new(no_seven));
     request
 }
 
@@ -274,6 +278,38 @@ async fn where_a_model_does_not_answer_the_next_one_is_asked() {
     hurried.deadline = Instant::now() + Duration::from_millis(100);
     assert_eq!(both.chat(hurried).await.unwrap_err().kind, Kind::Deadline);
     assert_eq!(sound.stats().calls, 2);
+}
+
+#[tokio::test]
+async fn an_agents_own_model_is_asked_and_those_that_stand_in_have_theirs() {
+    let asked = Arc::new(Mutex::new(vec![]));
+    let (of_first, of_second) = (Arc::clone(&asked), Arc::clone(&asked));
+    let name = |call: &starling_llm::mock::MockCall| call.body["model"].as_str().unwrap().to_owned();
+    let broken = mock(move |call| {
+        of_first.lock().unwrap().push(name(call));
+        MockAction::error(401, "who are you?")
+    });
+    let sound = mock(move |call| {
+        of_second.lock().unwrap().push(format!("then {}", name(call)));
+        MockAction::reply("sound")
+    });
+    let link = |base_url: &str, judge: &str| {
+        let mut options = options(base_url);
+        options.models.critic = Some(judge.to_owned());
+        Link { model: Arc::new(OpenAiModel::new(options).unwrap()), purposes: Purposes::ALL }
+    };
+    let chain =
+        ModelChain::new(link(&broken.base_url(), "judge-1"), vec![link(&sound.base_url(), "judge-2")]);
+    for (choice, expected) in [
+        (None, ["small", "then small"]),
+        (Some(ModelChoice::Role(Purpose::Judge)), ["judge-1", "then judge-2"]),
+        (Some(ModelChoice::Named("own".into())), ["own", "then small"]),
+    ] {
+        let mut question = request(Purpose::Work);
+        question.model = choice;
+        chain.chat(question).await.unwrap();
+        assert_eq!(std::mem::take(&mut *asked.lock().unwrap()), expected);
+    }
 }
 
 #[tokio::test]
@@ -497,4 +533,66 @@ async fn nothing_is_sent_beyond_the_allowance_and_what_was_spent_is_told() {
     let error = OpenAiModel::new(options).unwrap().chat(request).await.unwrap_err();
     assert_eq!((error.kind, error.report.calls), (Kind::Unpriced, 0), "{error}");
     assert!(error.message.contains("model.prices has no price for priceless"), "{error}");
+}
+
+#[tokio::test]
+async fn what_a_step_may_take_is_counted_as_the_model_counts() {
+    let server = mock(|_| MockAction::error(500, "not now"));
+    let text = "お誕生日おめでとう".repeat(50);
+    for (name, encoding) in [
+        ("gpt-4o-mini", None),
+        ("openai/gpt-4-turbo", None),
+        ("of-my-own", Some(Encoding::O200kBase)),
+        ("gpt-4o", Some(Encoding::Estimate)),
+        ("of-my-own", None),
+    ] {
+        let mut options = options(&server.base_url());
+        options.models.default = name.to_owned();
+        options.encoding = encoding;
+        let model = OpenAiModel::new(options).unwrap();
+        let counts = encoding.unwrap_or(Encoding::of_model(name));
+        assert_eq!(model.capacity(Purpose::Work).encoding, counts);
+        let mut request = request(Purpose::Work);
+        request.messages[1].text.clone_from(&text);
+        let most = counts.count_messages(&request.messages) + 50;
+        for (tokens, calls) in [(most - 1, 0), (most, 1)] {
+            let allowance = Allowance { calls: 1, tokens: Some(tokens), cost_usd: None };
+            let error =
+                model.chat(ChatRequest { allowance: Some(allowance), ..request.clone() }).await.unwrap_err();
+            assert_eq!((error.kind, error.report.calls), (Kind::OverAllowance, calls), "{name}: {error}");
+        }
+    }
+}
+
+/// What a limiter was asked.
+#[derive(Debug)]
+struct Counting {
+    counts: bool,
+    asked: Mutex<Vec<i64>>,
+}
+
+impl Limiter for Counting {
+    fn counts_tokens(&self, _model: &str) -> bool {
+        self.counts
+    }
+
+    fn admit(&self, ask: Ask) -> BoxFuture<'static, Result<Box<dyn Leave>, NotSent>> {
+        self.asked.lock().unwrap().push(ask.tokens);
+        Box::pin(async { Err(NotSent::Down) })
+    }
+}
+
+#[tokio::test]
+async fn a_limiter_that_needs_the_number_of_tokens_is_told_the_models_own() {
+    let text = "=".repeat(4_000);
+    for (counts, least, most) in [(true, 50, 200), (false, 1_000, 1_100)] {
+        let limiter = Arc::new(Counting { counts, asked: Mutex::default() });
+        let options = OpenAiOptions::new("http://127.0.0.1:9/v1", "gpt-4o");
+        let model = OpenAiModel::limited_by(limiter.clone(), options).unwrap();
+        let mut request = request(Purpose::Work);
+        request.messages[1].text.clone_from(&text);
+        model.chat(request).await.unwrap_err();
+        let asked = limiter.asked.lock().unwrap()[0];
+        assert!((least..=most).contains(&asked), "{asked} tokens");
+    }
 }

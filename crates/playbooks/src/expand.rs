@@ -3,17 +3,16 @@
 use crate::each::{ForEach, Source, group, groups};
 use crate::fault::{Fault, Faults};
 use crate::parameter::{bind, entries};
-use crate::playbook::{AnswerTemplate, On, Part, Playbook, TaskTemplate, Terms};
+use crate::playbook::{On, Playbook, TaskTemplate};
 use crate::template::{Names, own_words};
+use crate::texts::{answer_spec, one_line, terms, within};
 use minijinja::Value;
-use starling_protocol::{AnswerSpec, Fallback, IndexRange, TaskSpec, TaskTerms};
+use starling_protocol::{AnswerSpec, IndexRange, TaskSpec, TaskTerms};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// An item longer than this is not repeated in an instruction: it stands under Items anyway.
 const MAX_QUOTED_BYTES: usize = 200;
-/// Longest title, in bytes: what a plan allows.
-const MAX_TITLE_BYTES: usize = 200;
 
 /// What an intent brings for its plan.
 #[derive(Clone, Copy, Debug)]
@@ -373,47 +372,4 @@ fn own_names(template: &TaskTemplate) -> impl Iterator<Item = &str> {
     let of = template.for_each.iter();
     let variables = of.clone().flat_map(ForEach::loops).map(|of| of.variable.as_str());
     variables.chain(of.flat_map(|_| ["index", "count"]))
-}
-
-fn answer_spec(answer: &AnswerTemplate, names: &Names) -> Result<AnswerSpec, String> {
-    let instruction = match &answer.instruction {
-        Some(text) => text.for_model(names).map_err(within("instruction"))?,
-        None => String::new(),
-    };
-    Ok(AnswerSpec { instruction, terms: terms(&answer.terms, names)? })
-}
-
-fn terms(terms: &Terms, names: &Names) -> Result<TaskTerms, String> {
-    let part = |part: Part| match part {
-        Part::Unsaid | Part::All => None,
-        Part::Range(range) => Some(range),
-    };
-    let fallback = match &terms.fallback {
-        Some((text, with_results)) => {
-            let text = text.for_people(names).map_err(within("fallback"))?;
-            Some(Fallback { text, with_results: *with_results })
-        }
-        None => None,
-    };
-    Ok(TaskTerms {
-        items: part(terms.items),
-        inputs: part(terms.inputs),
-        timeout_ms: terms.timeout_ms,
-        fallback,
-    })
-}
-
-fn within(field: &'static str) -> impl Fn(String) -> String {
-    move |fault| format!("{field}: {fault}")
-}
-
-fn one_line(text: &str) -> String {
-    let words: Vec<&str> = text.split_whitespace().collect();
-    let line = words.join(" ");
-    if line.len() <= MAX_TITLE_BYTES {
-        return line;
-    }
-    let most = MAX_TITLE_BYTES - '…'.len_utf8();
-    let end = line.char_indices().map(|(at, _)| at).take_while(|at| *at <= most).last().unwrap_or(0);
-    format!("{}…", line.get(..end).unwrap_or_default())
 }

@@ -16,6 +16,7 @@ mod parameter;
 mod playbook;
 mod save;
 mod template;
+mod texts;
 
 pub use auto::{MAX_SIMPLE_GOAL_BYTES, choose};
 pub use catalogue::{Playbooks, PlaybooksError};

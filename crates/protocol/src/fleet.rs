@@ -33,7 +33,7 @@ pub struct FleetBeat {
     /// For a planner service: intents that the fullest of its coordinator partitions can still take in; -1 if it
     /// does not know.
     pub room: i32,
-    /// What it asks models where it is limited, if it speaks for all of its process.
+    /// What it asks models where it is limited or has to wait, if it speaks for all of its process.
     pub asks: Vec<ModelAsk>,
 }
 
@@ -48,6 +48,12 @@ pub struct ModelAsk {
     pub demand: f64,
     /// Requests a second that all processes together may send, by what was refused; 0 if none was.
     pub found: f64,
+    /// Calls that are open.
+    pub open: i32,
+    /// Calls that wait for their turn.
+    pub waiting: i32,
+    /// What is let through to the endpoint: 0 all, 1 a few, 2 none.
+    pub breaker: i32,
 }
 
 impl FleetBeat {

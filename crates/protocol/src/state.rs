@@ -228,6 +228,8 @@ pub struct IntentEntity {
     pub max_tokens: Option<i64>,
     /// Most that it may cost in US dollars; absent where that is not bounded.
     pub max_cost_usd: Option<f64>,
+    /// From when on results are taken as they come; absent where that is never.
+    pub degrade_at: Option<Timestamp>,
 }
 
 /// Model calls, and what they take.
@@ -272,6 +274,8 @@ pub enum Phase {
     Running,
     /// The answer is being made.
     Synthesizing,
+    /// The tasks of the plan have ended, and their results are condensed.
+    Reducing,
 }
 
 /// The mutable part of an intent.

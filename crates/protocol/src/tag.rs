@@ -109,6 +109,9 @@ impl FromStr for Tag {
     }
 }
 
+/// What the pool without a name is called where a list names pools.
+pub const DEFAULT_POOL: &str = "default";
+
 /// Whether `pool` can name a worker pool: it becomes part of a topic's name.
 #[must_use]
 pub fn is_pool_name(pool: &str) -> bool {

@@ -109,3 +109,31 @@ impl fmt::Display for Timestamp {
         write!(f, "{}ms", self.0)
     }
 }
+
+/// Reads a duration as people write it: `200ms`, `10s`, `15m`, `6h`, `7d`, or several in a row: `1h30m`.
+#[must_use]
+pub fn duration(text: &str) -> Option<Duration> {
+    let mut rest = text.trim();
+    if rest.is_empty() {
+        return None;
+    }
+    let mut total = Duration::ZERO;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit())?;
+        let (number, after) = rest.split_at(digits);
+        let number: u64 = number.parse().ok()?;
+        let letters = after.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(after.len());
+        let (unit, after) = after.split_at(letters);
+        let millis = match unit {
+            "ms" => 1,
+            "s" => 1_000,
+            "m" => 60_000,
+            "h" => 3_600_000,
+            "d" => 86_400_000,
+            _ => return None,
+        };
+        total = total.checked_add(Duration::from_millis(number.checked_mul(millis)?))?;
+        rest = after.trim_start();
+    }
+    Some(total)
+}

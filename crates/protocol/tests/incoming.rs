@@ -40,7 +40,7 @@ fn bare_text_is_the_goal() {
 fn a_full_json_intent_is_read() {
     let json = json!({
         "id": "laptops:1", "goal": " Compare ", "strategy": "single", "tenant": "acme", "priority": 9,
-        "deadline_ms": 60_000, "limits": {"max_tasks": 20, "max_attempts": 2, "min_score": 1, "max_calls": 50, "max_tokens": 200_000,
+        "deadline_ms": 60_000, "limits": {"degrade_after_ms": 9000, "max_tasks": 20, "max_attempts": 2, "min_score": 1, "max_calls": 50, "max_tokens": 200_000,
             "max_cost_usd": 0.25},
         "inputs": [{"name": "a.csv", "media_type": "text/csv; charset=utf-8", "content": "a,b\r\n\u{c}"}, {"name": "b", "content": ""}],
         "items": ["x", "y\tz"],
@@ -60,6 +60,7 @@ fn a_full_json_intent_is_read() {
             max_calls: Some(50),
             max_tokens: Some(200_000),
             max_cost_usd: Some(0.25),
+            degrade_after_ms: Some(9_000),
         }
     );
     assert_eq!(parsed.intent.inputs[1].media_type, "text/plain");

@@ -1,7 +1,7 @@
 //! The `main` of a service.
 
 use crate::{
-    Chosen,
+    AgentsInForce, Chosen,
     cache_figures::CacheCollector,
     cached, choose_models,
     model::AskedModel,
@@ -9,7 +9,7 @@ use crate::{
     rate::{RateCollector, share_with_fleet},
     traced,
 };
-use starling_agents::AgentCatalogue;
+use starling_agents::{AgentCatalogue, CatalogueError};
 use starling_llm::Model;
 use starling_playbooks::Playbooks;
 use starling_runtime::{
@@ -24,7 +24,7 @@ pub struct Parts {
     /// The model, with a span and counts for each call.
     pub model: Arc<dyn Model>,
     /// The agents.
-    pub catalogue: Arc<AgentCatalogue>,
+    pub agents: AgentsInForce,
     /// The playbooks.
     pub playbooks: Arc<Playbooks>,
 }
@@ -47,8 +47,8 @@ impl Parts {
                     let rates = Box::new(RateCollector(limiters));
                     node.metrics.with_registry(|registry| registry.register_collector(rates));
                 }
-                let (catalogue, playbooks) = (Arc::new(catalogue), Arc::new(playbooks));
-                Ok(Self { model: traced(model, node), catalogue, playbooks })
+                let (agents, playbooks) = (Arc::new(catalogue).into(), Arc::new(playbooks));
+                Ok(Self { model: traced(model, node), agents, playbooks })
             }
             (model, library) => {
                 let faults = model.err().into_iter().chain(library.err());
@@ -63,7 +63,7 @@ impl Parts {
 /// # Errors
 /// Everything that is wrong with either.
 pub fn library(settings: &Settings) -> Result<(AgentCatalogue, Playbooks), String> {
-    let catalogue = AgentCatalogue::load(settings.agents_dir.as_deref());
+    let catalogue = load_agents(settings);
     // Without agents, all that can be said of playbooks is whether they are well-formed.
     let is_worker = |name: &str| catalogue.as_ref().map_or(true, |catalogue| catalogue.is_worker(name));
     let playbooks = Playbooks::load(settings.playbooks_dir.as_deref(), is_worker);
@@ -75,6 +75,16 @@ pub fn library(settings: &Settings) -> Result<(AgentCatalogue, Playbooks), Strin
             Err(faults.join("\n"))
         }
     }
+}
+
+/// Reads the agents of the settings, each of which has a pool of the settings.
+///
+/// # Errors
+/// All faults of all files at once.
+pub fn load_agents(settings: &Settings) -> Result<AgentCatalogue, CatalogueError> {
+    let catalogue = AgentCatalogue::load(settings.agents_dir.as_deref())?;
+    let faults = catalogue.outside_of(settings.topics.pools.iter().map(String::as_str));
+    if faults.is_empty() { Ok(catalogue) } else { Err(CatalogueError { faults }) }
 }
 
 /// Stands in front of an endpoint, so that what is kept neither waits for a turn nor is counted as a call.

@@ -146,6 +146,7 @@ fn request(number: usize, max_tokens: u32, within: Duration) -> ChatRequest {
     ChatRequest {
         purpose: Purpose::Work,
         messages: vec![Message { speaker: Speaker::User, text: format!("question {number}") }],
+        tools: Vec::new(),
         format: Format::Text,
         max_tokens: Some(max_tokens),
         temperature: None,
@@ -153,6 +154,7 @@ fn request(number: usize, max_tokens: u32, within: Duration) -> ChatRequest {
         traceparent: None,
         allowance: None,
         reuse: Reuse::Allowed,
+        model: None,
     }
 }
 

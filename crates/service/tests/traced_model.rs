@@ -15,6 +15,7 @@ fn request(purpose: Purpose) -> ChatRequest {
     ChatRequest {
         purpose,
         messages: vec![Message { speaker: Speaker::User, text: "x".into() }],
+        tools: Vec::new(),
         format: Format::Text,
         max_tokens: None,
         temperature: None,
@@ -22,6 +23,7 @@ fn request(purpose: Purpose) -> ChatRequest {
         traceparent: Some("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".into()),
         allowance: None,
         reuse: Reuse::Allowed,
+        model: None,
     }
 }
 

@@ -2,22 +2,20 @@
 
 use crate::verdict::{Reply, check_verdict, read_verdict};
 use async_trait::async_trait;
-use starling_agents::{
-    AgentCatalogue, JudgePrompt, PromptBudget, VERDICT_SCHEMA, judge_messages, verdict_schema, within,
-};
-use starling_llm::{ChatRequest, Format, Model, ModelErrorKind, Purpose, Reuse};
+use starling_agents::{JudgePrompt, PromptBudget, VERDICT_SCHEMA, judge_messages, verdict_schema, within};
+use starling_llm::{ChatRequest, Format, JsonCheck, Model, ModelErrorKind, Purpose, Reuse};
 use starling_protocol::{
     Body, CallReport, Envelope, EnvelopeId, Judgement, RecordRef, Role, Scored, Tag, TaskResult, Unavailable,
     Unparseable, Verdict,
 };
 use starling_runtime::{Clock, EnvelopeHandler, HandleError, HandlerContext, Metrics, telemetry::Spans};
-use starling_service::{Asked, Window, instant_of};
+use starling_service::{AgentsInForce, Asked, Window, instant_of};
 use std::sync::Arc;
 
 /// Handles results.
 pub struct CriticHandler {
     model: Arc<dyn Model>,
-    catalogue: Arc<AgentCatalogue>,
+    agents: AgentsInForce,
     schema: Arc<serde_json::Value>,
     spans: Spans,
     metrics: Arc<Metrics>,
@@ -30,14 +28,23 @@ impl CriticHandler {
     /// A critic that asks `model`.
     pub fn new(
         model: Arc<dyn Model>,
-        catalogue: Arc<AgentCatalogue>,
+        agents: impl Into<AgentsInForce>,
         spans: Spans,
         metrics: Arc<Metrics>,
         clock: Clock,
         prompt: PromptBudget,
     ) -> Self {
         let schema = Arc::new(verdict_schema());
-        Self { model, catalogue, schema, spans, metrics, clock, prompt, window: Window::default() }
+        Self {
+            model,
+            agents: agents.into(),
+            schema,
+            spans,
+            metrics,
+            clock,
+            prompt,
+            window: Window::default(),
+        }
     }
 
     async fn judge(
@@ -49,7 +56,8 @@ impl CriticHandler {
         if let Some(scored) = score_without_model(result) {
             return (Judgement::Scored(scored), CallReport::default());
         }
-        let agent = self.catalogue.critic();
+        let catalogue = self.agents.now();
+        let agent = catalogue.critic();
         let mut span = self.spans.invoke_agent(&agent.name, &cx.traceparent);
         span.set_with("starling.intent_id", || envelope.intent_id.as_str().to_owned());
         span.set_with("starling.task_id", || result.task_id.as_str().to_owned());
@@ -62,25 +70,28 @@ impl CriticHandler {
             result: &result.output,
         };
         let allowance = result.critic_allowance;
-        let ask = |budget| ChatRequest {
+        let ask = |budget: PromptBudget| ChatRequest {
             purpose: Purpose::Judge,
             messages: within(allowance.as_ref(), agent, budget, |budget| {
                 judge_messages(agent, &prompt, budget)
             }),
+            tools: Vec::new(),
             format: Format::Json {
                 name: VERDICT_SCHEMA.to_owned(),
                 schema: self.schema.clone(),
-                check: Some(check_verdict),
+                check: Some(JsonCheck::new(check_verdict)),
             },
-            max_tokens: agent.max_tokens_within(allowance.as_ref()),
+            max_tokens: budget.max_tokens(agent, allowance.as_ref()),
             temperature: agent.temperature,
             deadline: instant_of(envelope.deadline, &self.clock),
             traceparent: Some(span.traceparent().to_string()),
             allowance,
             // What one attempt said is judged once: another attempt says something else, or deserves the same verdict.
             reuse: Reuse::Allowed,
+            model: agent.model.clone(),
         };
-        let Asked { question, reply } = self.window.chat(self.model.as_ref(), self.prompt, ask).await;
+        let Asked { question, reply } =
+            self.window.chat(self.model.as_ref(), Purpose::Judge, self.prompt, ask).await;
         match reply {
             Ok(reply) => match read_verdict(&reply.text) {
                 Reply::Scored(scored) => {

@@ -17,11 +17,11 @@ use std::sync::Arc;
 pub async fn serve(node: Node, parts: Parts) -> Result<(), ProcessorError> {
     let handler = CriticHandler::new(
         parts.model,
-        parts.catalogue,
+        parts.agents,
         node.spans.clone(),
         node.metrics.clone(),
         node.clock.clone(),
-        PromptBudget { bytes: node.settings.agents_prompt },
+        PromptBudget::of_bytes(node.settings.agents_prompt),
     );
     let slots = node.settings.processor.slots.critic;
     let config = ParallelConfig::new(&node.settings, Topic::Critic, "critic", slots);

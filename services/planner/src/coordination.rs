@@ -1,7 +1,7 @@
 //! The coordinator as a loop of this service: its settings, and what it tells of itself.
 
 use crate::costs::call_costs;
-use starling_agents::{AgentCatalogue, DEFAULT_WORKER, SYNTHESIZER};
+use starling_agents::{AgentCatalogue, DEFAULT_WORKER, REDUCER, SYNTHESIZER};
 use starling_engine::coordinator::{Coordinator, CoordinatorSettings};
 use starling_protocol::Topic;
 use starling_runtime::{
@@ -9,6 +9,7 @@ use starling_runtime::{
     router::RouteError,
     stateful::{PartitionPhase, StatefulError, StatefulParts, StatefulProcessor, StatefulReport},
 };
+use starling_service::AgentsInForce;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
@@ -34,10 +35,10 @@ pub enum CoordinationError {
 /// See [`CoordinationError`].
 pub(crate) async fn coordinate(
     node: Node,
-    catalogue: Arc<AgentCatalogue>,
+    agents: AgentsInForce,
     stop: CancellationToken,
 ) -> Result<(), CoordinationError> {
-    let settings = Arc::new(coordinator_settings(&node, &catalogue)?);
+    let settings = Arc::new(coordinator_settings(&node, &agents.now())?);
     let worker_partitions = node.router.partitions(&Topic::Worker(None))?;
     let make = Arc::new(move |partition| Coordinator::new(settings.clone(), partition, worker_partitions));
     let mut processor = StatefulProcessor::join(StatefulParts::on(&node, make)).await?;
@@ -73,11 +74,12 @@ async fn tell(node: Node, report: StatefulReport) {
 fn coordinator_settings(node: &Node, catalogue: &AgentCatalogue) -> Result<CoordinatorSettings, RouteError> {
     let mut known_agents: std::collections::BTreeSet<String> =
         catalogue.workers().map(|agent| agent.name.clone()).collect();
-    known_agents.insert(SYNTHESIZER.to_owned());
+    known_agents.extend([SYNTHESIZER, REDUCER].map(String::from));
     Ok(CoordinatorSettings {
         coordinator_partitions: node.router.partitions(&Topic::Coordinator)?,
         worker_agent: DEFAULT_WORKER.to_owned(),
         synthesizer_agent: SYNTHESIZER.to_owned(),
+        reducer_agent: REDUCER.to_owned(),
         known_agents,
         costs: call_costs(&node.settings, catalogue),
         ..node.settings.coordinator.clone()

@@ -9,11 +9,11 @@ mod service;
 mod strategies;
 
 pub use coordination::CoordinationError;
-pub use costs::call_costs;
+pub use costs::{call_costs, model_of};
 pub use intake::{INTENT_TOO_LARGE, INVALID_INTENT, IntakeHandler, UNACCEPTABLE_INTENT};
 pub use plan::{
-    Draft, DraftError, INVALID_PLAN, INVALID_PLAYBOOK, PlanHandler, PlanOptions, PlanStream,
-    PlanStreamLimits, PlanTextFault, UNKNOWN_STRATEGY, Wanted, draft, task_spec,
+    Draft, DraftError, INVALID_PLAN, INVALID_PLAYBOOK, InstructionLimit, PlanHandler, PlanOptions,
+    PlanStream, PlanStreamLimits, PlanTextFault, UNKNOWN_STRATEGY, Wanted, draft, task_spec,
 };
 pub use service::{PlannerError, serve};
 pub use strategies::Strategies;

@@ -42,7 +42,7 @@ pub async fn serve(node: Node, parts: Parts) -> Result<(), PlannerError> {
     let (token, other) = (stop.clone(), stop.clone());
     loops.spawn(async move { Ok(intake.run(token).await?) });
     loops.spawn(async move { Ok(plan.run(other).await?) });
-    let coordinator = coordinate(node, parts.catalogue, stop.clone());
+    let coordinator = coordinate(node, parts.agents, stop.clone());
     loops.spawn(async move { Ok(coordinator.await?) });
 
     let mut outcome = Ok(());
@@ -67,11 +67,14 @@ fn intake(node: &Node, parts: &Parts, admission: Admission) -> ParallelProcessor
 
 fn plan_loop(node: &Node, parts: &Parts) -> ParallelProcessor {
     let settings = &node.settings;
-    let options =
-        PlanOptions { prompt: PromptBudget { bytes: settings.agents_prompt }, ..PlanOptions::default() };
+    let options = PlanOptions {
+        prompt: PromptBudget::of_bytes(settings.agents_prompt),
+        max_instruction_tokens: settings.agents_max_instruction_tokens,
+        ..PlanOptions::default()
+    };
     let handler = PlanHandler::new(
         parts.model.clone(),
-        parts.catalogue.clone(),
+        parts.agents.clone(),
         parts.playbooks.clone(),
         node.spans.clone(),
         node.clock.clone(),

@@ -1,7 +1,7 @@
 //! How an intent is planned, settled where it comes in: `auto` becomes one of the others, and what a playbook cannot be
 //! used for is rejected with everything that is wrong.
 
-use starling_engine::coordinator::{CoordinatorSettings, PlanLimits, validate};
+use starling_engine::coordinator::{CoordinatorSettings, PlanFault, PlanLimits, validate, validate_answer};
 use starling_playbooks::{Fault, Playbooks, Wish, choose};
 use starling_protocol::{Intent, IntentFault, PlanStrategy};
 use std::sync::Arc;
@@ -42,10 +42,11 @@ impl Strategies {
         }
         if let Some(plan) = self.playbooks.plan(&strategy, &wish) {
             let plan = plan.map_err(|faults| faults.into_iter().map(intent_fault).collect::<Vec<_>>())?;
-            validate(&plan.tasks, &limits).map_err(|faults| {
+            let of_answer = plan.answer.as_ref().map_or(Ok(()), |answer| validate_answer(answer, &limits));
+            validate(&plan.tasks, &limits).and(of_answer).map_err(|faults| {
                 let fault =
-                    |fault: &dyn ToString| IntentFault { path: String::new(), message: fault.to_string() };
-                faults.iter().map(|found| fault(found)).collect::<Vec<_>>()
+                    |found: &PlanFault| IntentFault { path: String::new(), message: found.to_string() };
+                faults.iter().map(fault).collect::<Vec<_>>()
             })?;
             intent.goal = plan.goal;
         }

@@ -138,6 +138,10 @@ async fn broken_plans_end_in_failures_that_say_why() {
         ("I would rather not.".to_owned(), "I would rather not."),
         (r#"{"tasks":[]}"#.to_owned(), "no tasks"),
         (format!(r#"{{"tasks":[{}]}}"#, many.join(",")), "more than 3 tasks"),
+        (
+            format!(r#"{{"tasks":[{{"instruction":"{}"}}]}}"#, "word ".repeat(161)),
+            "at most 200 tokens, found 201",
+        ),
     ] {
         let (node, ear) = plan_loop(ScriptedModel::saying(&reply)).await;
         ask(&node, "i", request(3, "llm", None)).await;

@@ -1,12 +1,13 @@
 //! From a task to its result: one model call.
 
+use crate::failures::with_failures_named;
 use crate::reading::{Reading, read};
 use async_trait::async_trait;
 use starling_agents::{
     Agent, AgentCatalogue, AgentPurpose, EarlierAttempt, PromptBudget, SynthesisPrompt, TaskOutput,
     WorkPrompt, synthesis_messages, within, work_messages,
 };
-use starling_llm::{ChatRequest, Format, Message, Model, ModelErrorKind, Reuse};
+use starling_llm::{ChatRequest, Format, JsonCheck, Message, Model, ModelErrorKind, Reuse};
 use starling_protocol::{
     Body, CallReport, Envelope, EnvelopeId, Failure, RecordRef, Role, Tag, Task, TaskKind, TaskResult,
 };
@@ -14,7 +15,7 @@ use starling_runtime::{
     Clock, EnvelopeHandler, HandleError, HandlerContext,
     telemetry::{ActiveSpan, Spans},
 };
-use starling_service::{Asked, IntentTexts, Unread, Window, instant_of};
+use starling_service::{AgentsInForce, Asked, IntentTexts, Unread, Window, instant_of};
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
@@ -22,6 +23,9 @@ use tokio::time::Instant;
 pub const UNKNOWN_AGENT: &str = "unknown_agent";
 /// The code of a failure because the model's reply is too large to pass on.
 pub const OUTPUT_TOO_LARGE: &str = "output_too_large";
+
+/// The code of a failure because the model's reply is not the JSON that the agent must give.
+pub const OUTPUT_MISFIT: &str = "output_misfit";
 
 /// Bounds of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +45,7 @@ impl Default for WorkOptions {
 /// Handles tasks.
 pub struct WorkHandler {
     model: Arc<dyn Model>,
-    catalogue: Arc<AgentCatalogue>,
+    agents: AgentsInForce,
     spans: Spans,
     clock: Clock,
     options: WorkOptions,
@@ -62,16 +66,17 @@ impl WorkHandler {
     /// A worker that asks `model`.
     pub fn new(
         model: Arc<dyn Model>,
-        catalogue: Arc<AgentCatalogue>,
+        agents: impl Into<AgentsInForce>,
         spans: Spans,
         clock: Clock,
         options: WorkOptions,
     ) -> Self {
-        Self { model, catalogue, spans, clock, options, window: Window::default() }
+        Self { model, agents: agents.into(), spans, clock, options, window: Window::default() }
     }
 
     async fn work(&self, envelope: &Envelope, task: &Task, cx: &HandlerContext) -> Result<Done, HandleError> {
-        let Some(agent) = self.agent(task) else {
+        let catalogue = self.agents.now();
+        let Some(agent) = agent_for(task, &catalogue) else {
             let message = format!("this worker has no agent {:?}; the folder agents.dir decides", task.agent);
             // Another worker may have it.
             return Ok(self.by_rule(failed(UNKNOWN_AGENT, message, true), task, &[]));
@@ -90,18 +95,22 @@ impl WorkHandler {
         let own_time = task.terms.timeout_ms.and_then(|ms| u64::try_from(ms).ok()).map(Duration::from_millis);
         let deadline = instant_of(envelope.deadline, &self.clock);
         let deadline = own_time.map_or(deadline, |own| deadline.min(Instant::now() + own));
-        let ask = |budget| ChatRequest {
-            purpose: agent.purpose.into(),
+        let purpose = agent.purpose.into();
+        let ask = |budget: PromptBudget| ChatRequest {
+            purpose,
             messages: self.messages(agent, task, &reading, budget),
-            format: Format::Text,
-            max_tokens: agent.max_tokens_within(task.allowance.as_ref()),
+            tools: Vec::new(),
+            format: format_of(agent),
+            max_tokens: budget.max_tokens(agent, task.allowance.as_ref()),
             temperature: agent.temperature,
             deadline,
             traceparent: Some(span.traceparent().to_string()),
             allowance: task.allowance,
             reuse: Reuse::for_attempt(task.attempt),
+            model: agent.model.clone(),
         };
-        let Asked { question, reply } = self.window.chat(self.model.as_ref(), self.options.prompt, ask).await;
+        let Asked { question, reply } =
+            self.window.chat(self.model.as_ref(), purpose, self.options.prompt, ask).await;
         let done = match reply {
             Ok(reply) if reply.text.len() > self.options.max_output_bytes => {
                 self.model.forget(&question).await;
@@ -113,7 +122,23 @@ impl WorkHandler {
                 let failure = Failure { code: OUTPUT_TOO_LARGE.to_owned(), message, retryable: true };
                 (Err(failure), reply.report)
             }
-            Ok(reply) => (Ok(Output { text: reply.text, rule_based: false }), reply.report),
+            // Also asked where nobody between here and the model has looked, or the reply was kept from an earlier time.
+            Ok(reply) => {
+                match agent.output_schema.as_ref().map_or(Ok(()), |schema| schema.check(&reply.text)) {
+                    Ok(()) if task.kind == TaskKind::Synthesis && agent.output_schema.is_none() => {
+                        (said(with_failures_named(reply.text, &reading.results)), reply.report)
+                    }
+                    Ok(()) => (said(reply.text), reply.report),
+                    Err(wrong) => {
+                        self.model.forget(&question).await;
+                        let failure = misfit(&wrong);
+                        (Err(failure), reply.report)
+                    }
+                }
+            }
+            Err(error) if error.kind == ModelErrorKind::BadReply && agent.output_schema.is_some() => {
+                (Err(misfit(&error.to_string())), error.report)
+            }
             Err(error) => {
                 let mut failure = error.to_failure();
                 // It was the deadline of this attempt. Whether there is time for another, the coordinator knows. Who has
@@ -134,14 +159,6 @@ impl WorkHandler {
         by_rule(done, task, results, self.options.max_output_bytes)
     }
 
-    fn agent(&self, task: &Task) -> Option<&Agent> {
-        let (wanted, fallback) = match task.kind {
-            TaskKind::Work => (AgentPurpose::Work, None),
-            TaskKind::Synthesis => (AgentPurpose::Synthesize, Some(self.catalogue.synthesizer())),
-        };
-        self.catalogue.get(&task.agent).filter(|agent| agent.purpose == wanted).or(fallback)
-    }
-
     fn messages(&self, agent: &Agent, task: &Task, reading: &Reading, budget: PromptBudget) -> Vec<Message> {
         let IntentTexts { inputs, items, parameters } =
             IntentTexts::of(reading.intent.as_ref()).within(&task.terms);
@@ -158,7 +175,7 @@ impl WorkHandler {
                 };
                 synthesis_messages(agent, &prompt, budget)
             }
-            TaskKind::Work => {
+            TaskKind::Work | TaskKind::Reduce => {
                 let prompt = WorkPrompt {
                     goal: &task.goal,
                     title: &task.title,
@@ -280,6 +297,35 @@ fn by_rule((output, report): Done, task: &Task, results: &[TaskOutput], max_byte
         text.push_str(&format!("\n\n({left_out} more results are too long to be given here.)"));
     }
     (Ok(Output { text, rule_based: true }), report)
+}
+
+/// What a model said.
+fn said(text: String) -> Result<Output, Failure> {
+    Ok(Output { text, rule_based: false })
+}
+
+fn agent_for<'c>(task: &Task, catalogue: &'c AgentCatalogue) -> Option<&'c Agent> {
+    let (wanted, fallback) = match task.kind {
+        TaskKind::Work => (AgentPurpose::Work, None),
+        TaskKind::Synthesis => (AgentPurpose::Synthesize, Some(catalogue.synthesizer())),
+        TaskKind::Reduce => (AgentPurpose::Synthesize, Some(catalogue.reducer())),
+    };
+    catalogue.get(&task.agent).filter(|agent| agent.purpose == wanted).or(fallback)
+}
+
+fn format_of(agent: &Agent) -> Format {
+    let Some(schema) = agent.output_schema.clone() else { return Format::Text };
+    Format::Json {
+        name: agent.name.clone(),
+        schema: schema.schema().clone(),
+        check: Some(JsonCheck::new(move |json| schema.check(json))),
+    }
+}
+
+/// Another attempt may bring what was asked for.
+fn misfit(wrong: &str) -> Failure {
+    let message = format!("the reply is not what the agent's output_schema asks for: {wrong}");
+    Failure { code: OUTPUT_MISFIT.to_owned(), message, retryable: true }
 }
 
 fn failed(code: &str, message: String, retryable: bool) -> Done {

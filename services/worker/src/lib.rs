@@ -1,8 +1,9 @@
 //! The worker service: does tasks.
 
+mod failures;
 mod handler;
 mod reading;
 mod service;
 
-pub use handler::{OUTPUT_TOO_LARGE, UNKNOWN_AGENT, WorkHandler, WorkOptions};
+pub use handler::{OUTPUT_MISFIT, OUTPUT_TOO_LARGE, UNKNOWN_AGENT, WorkHandler, WorkOptions};
 pub use service::serve;

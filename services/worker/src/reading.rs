@@ -49,7 +49,8 @@ pub(crate) async fn read(task: &Task, content: &ContentReader) -> Result<Reading
                 retryable: false,
             }),
         };
-        reading.results.push(TaskOutput { title: dependency.title.clone(), output });
+        let (number, title) = (dependency.number, dependency.title.clone());
+        reading.results.push(TaskOutput { number, title, output });
     }
     if let Some(at) = earlier {
         reading.earlier = next().ok().and_then(|envelope| output_of(&envelope, at).ok().map(str::to_owned));

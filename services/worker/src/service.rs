@@ -16,11 +16,11 @@ use std::sync::Arc;
 /// The bus does not work, for good, or the pool is unknown.
 pub async fn serve(node: Node, parts: Parts, pool: Option<String>) -> Result<(), ProcessorError> {
     let options = WorkOptions {
-        prompt: PromptBudget { bytes: node.settings.agents_prompt },
+        prompt: PromptBudget::of_bytes(node.settings.agents_prompt),
         max_output_bytes: node.settings.worker_max_output,
     };
     let handler =
-        WorkHandler::new(parts.model, parts.catalogue, node.spans.clone(), node.clock.clone(), options);
+        WorkHandler::new(parts.model, parts.agents, node.spans.clone(), node.clock.clone(), options);
     let slots = node.settings.processor.slots.worker;
     let config = ParallelConfig::new(&node.settings, Topic::Worker(pool), "worker", slots);
     let shutdown = node.shutdown.clone();

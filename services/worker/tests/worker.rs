@@ -2,16 +2,19 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use starling_agents::AgentCatalogue;
-use starling_llm::{ChatRequest, Model, ModelErrorKind, Purpose};
+use starling_llm::{
+    Capacity, ChatRequest, Encoding, Format, Model, ModelChoice, ModelErrorKind, OfflineModel, Purpose,
+};
 use starling_protocol::{
     Allowance, Body, CallReport, Dependency, Failure, Fallback, Feedback, IndexRange, Input, Intent,
     IntentId, RecordRef, Role, RunId, Tag, Task, TaskId, TaskKind, TaskResult, TaskTerms, Topic,
 };
 use starling_runtime::{Node, telemetry::Spans};
-use starling_service::testing::{
-    Answer, Ear, ScriptedModel, envelope, keeping, memory_node, publish, saying_in_turn, serve,
+use starling_service::{
+    AgentsInForce,
+    testing::{Answer, Ear, ScriptedModel, envelope, keeping, memory_node, publish, saying_in_turn, serve},
 };
-use starling_worker::{OUTPUT_TOO_LARGE, UNKNOWN_AGENT, WorkHandler, WorkOptions};
+use starling_worker::{OUTPUT_MISFIT, OUTPUT_TOO_LARGE, UNKNOWN_AGENT, WorkHandler, WorkOptions};
 use std::sync::Arc;
 
 struct Stage {
@@ -21,8 +24,11 @@ struct Stage {
 }
 
 async fn stage(model: Arc<dyn Model>) -> Stage {
+    stage_with(model, Arc::new(AgentCatalogue::load(None).unwrap()).into()).await
+}
+
+async fn stage_with(model: Arc<dyn Model>, catalogue: AgentsInForce) -> Stage {
     let node = memory_node(&[("topics.partitions.worker", "4")]).await;
-    let catalogue = Arc::new(AgentCatalogue::load(None).unwrap());
     let options = WorkOptions { max_output_bytes: 1_000, ..WorkOptions::default() };
     let handler = WorkHandler::new(model, catalogue, Spans::off(), node.clock.clone(), options);
     serve(&node, Topic::Worker(None), Arc::new(handler));
@@ -147,12 +153,14 @@ async fn a_good_result_goes_where_the_task_says_with_all_it_was_built_on() {
                     title: "First".into(),
                     result: Some(dependency.clone()),
                     failure: None,
+                    number: 0,
                 },
                 Dependency {
                     task_id: task().task_id,
                     title: "Second".into(),
                     result: None,
                     failure: Some(failed),
+                    number: 0,
                 },
             ],
             feedback: Some(Feedback { score: 0.25, text: "be better".into(), result: Some(dependency) }),
@@ -216,6 +224,7 @@ async fn failures_go_to_the_coordinator_with_their_code() {
         title: "Gone".into(),
         result: Some(RecordRef { offset: 1_000, ..at.clone() }),
         failure: None,
+        number: 0,
     };
     let other = Dependency {
         result: Some(RecordRef { envelope_id: starling_protocol::EnvelopeId::from_string("other"), ..at }),
@@ -267,8 +276,13 @@ async fn a_prompt_that_is_too_long_for_the_model_is_shortened_once_and_later_one
     });
     let stage = stage(model.clone()).await;
     let long = stored(&stage, earlier_result(&"many words ".repeat(5_000))).await;
-    let dependency =
-        Dependency { task_id: task().task_id, title: "Long".into(), result: Some(long), failure: None };
+    let dependency = Dependency {
+        task_id: task().task_id,
+        title: "Long".into(),
+        result: Some(long),
+        failure: None,
+        number: 0,
+    };
     for (calls, asked) in [(2, 2), (1, 3)] {
         give(&stage, Task { dependencies: vec![dependency.clone()], ..task() }).await;
         let result = result(&stage.critic).await;
@@ -282,12 +296,46 @@ async fn a_prompt_that_is_too_long_for_the_model_is_shortened_once_and_later_one
 }
 
 #[tokio::test]
+async fn a_prompt_fits_the_window_of_its_model_before_it_is_sent() {
+    let model = ScriptedModel::saying("done");
+    let stage = stage(model.clone()).await;
+    let long = stored(&stage, earlier_result(&"お誕生日おめでとう".repeat(2_000))).await;
+    let dependency = Dependency {
+        task_id: task().task_id,
+        title: "Long".into(),
+        result: Some(long),
+        failure: None,
+        number: 0,
+    };
+    for (encoding, window, reply) in [
+        (Encoding::O200kBase, 12_000, 4_000),
+        (Encoding::Estimate, 12_000, 4_000),
+        (Encoding::Cl100kBase, 4_000, 2_000),
+    ] {
+        model.has(Capacity { encoding, window: Some(window) });
+        give(&stage, Task { dependencies: vec![dependency.clone()], ..task() }).await;
+        assert_eq!(result(&stage.critic).await.report.calls, 1);
+        let asked = model.asked().pop().unwrap();
+        assert_eq!(asked.max_tokens, Some(reply), "the agent's own, or half of the window");
+        let (tokens, room) = (encoding.count_messages(&asked.messages), window - i64::from(reply));
+        assert!((room * 9 / 10..=room).contains(&tokens), "{tokens} tokens for {room}");
+        assert!(asked.messages[1].text.contains("left out)"), "it says that something is missing");
+    }
+    stage.node.shutdown.cancel();
+}
+
+#[tokio::test]
 async fn the_prompt_is_made_to_fit_what_the_step_may_take() {
     let model = ScriptedModel::saying("done");
     let stage = stage(model.clone()).await;
     let long = stored(&stage, earlier_result(&"many words ".repeat(5_000))).await;
-    let dependency =
-        Dependency { task_id: task().task_id, title: "Long".into(), result: Some(long), failure: None };
+    let dependency = Dependency {
+        task_id: task().task_id,
+        title: "Long".into(),
+        result: Some(long),
+        failure: None,
+        number: 0,
+    };
     let catalogue = AgentCatalogue::load(None).unwrap();
     let reply = i64::from(catalogue.get("worker").unwrap().reply_tokens());
     let allowance = Allowance { calls: 2, tokens: Some(2 * (reply + 2_000)), cost_usd: None };
@@ -350,8 +398,13 @@ async fn a_fallback_takes_the_place_of_a_failure_that_is_for_good() {
     ] {
         let stage = stage(ScriptedModel::new(move |_| Answer::Fail(kind))).await;
         let at = stored(&stage, earlier_result("what came before")).await;
-        let first =
-            Dependency { task_id: task().task_id, title: "First".into(), result: Some(at), failure: None };
+        let first = Dependency {
+            task_id: task().task_id,
+            title: "First".into(),
+            result: Some(at),
+            failure: None,
+            number: 0,
+        };
         give(&stage, Task { terms, last_attempt, dependencies: vec![first], ..task() }).await;
         // Nobody is asked to judge it.
         let result = result(&stage.coordinator).await;
@@ -367,5 +420,64 @@ async fn a_fallback_takes_the_place_of_a_failure_that_is_for_good() {
     give(&stage, Task { terms: terms(Some(60_000), fallback(true)), last_attempt: true, ..task() }).await;
     let result = result(&stage.critic).await;
     assert_eq!((result.output.as_str(), result.rule_based), ("of the model", false));
+    stage.node.shutdown.cancel();
+}
+
+/// The built-in agents, and one that answers in JSON, of its own model.
+fn with_clerk(required: &str) -> Arc<AgentCatalogue> {
+    let dir = tempfile::tempdir().unwrap();
+    let clerk = format!(
+        "name = \"clerk\"\ndescription = \"d\"\npurpose = \"work\"\nprompt = \"Fill it in.\"\nmodel = \"form-filler\"\n\
+         [output_schema]\ntype = \"object\"\nrequired = [{required:?}]\n\
+         properties = {{ {required} = {{ type = \"string\" }} }}\n"
+    );
+    std::fs::write(dir.path().join("clerk.toml"), clerk).unwrap();
+    Arc::new(AgentCatalogue::load(Some(dir.path())).unwrap())
+}
+
+#[tokio::test]
+async fn an_agent_with_a_schema_asks_its_own_model_for_json_and_what_does_not_fit_is_a_failure_that_can_be_mended()
+ {
+    let model = saying_in_turn(&["{\"name\": 7}", "{\"name\": \"X1\"}"]);
+    let stage = stage_with(keeping(model.clone()), with_clerk("name").into()).await;
+    let form = Task { agent: "clerk".into(), attempt: 1, ..task() };
+    give(&stage, form.clone()).await;
+    let failure = result(&stage.coordinator).await.failure.unwrap();
+    assert_eq!((failure.code.as_str(), failure.retryable), (OUTPUT_MISFIT, true));
+    assert!(failure.message.contains("At /name: "), "{}", failure.message);
+    give(&stage, form).await;
+    assert_eq!(
+        result(&stage.critic).await.output,
+        "{\"name\": \"X1\"}",
+        "what did not fit is kept for nobody"
+    );
+    for asked in model.asked() {
+        assert_eq!(asked.model, Some(ModelChoice::Named("form-filler".into())));
+        let Format::Json { name, check: Some(check), .. } = asked.format else { panic!("no JSON") };
+        assert_eq!(name, "clerk");
+        assert!(check.of("{\"name\": 7}").is_err() && check.of("{\"name\": \"\"}").is_ok());
+    }
+    stage.node.shutdown.cancel();
+}
+
+#[tokio::test]
+async fn the_offline_model_fills_in_forms() {
+    let stage = stage_with(Arc::new(OfflineModel::new()), with_clerk("name").into()).await;
+    give(&stage, Task { agent: "clerk".into(), ..task() }).await;
+    let output = result(&stage.critic).await.output;
+    assert!(output.starts_with("{\"name\":\""), "{output}");
+    stage.node.shutdown.cancel();
+}
+
+#[tokio::test]
+async fn agents_that_change_hold_for_the_next_task() {
+    let model = ScriptedModel::saying("{\"price\": \"7\"}");
+    let (sender, agents) = tokio::sync::watch::channel(with_clerk("name"));
+    let stage = stage_with(model.clone(), agents.into()).await;
+    give(&stage, Task { agent: "clerk".into(), ..task() }).await;
+    assert_eq!(result(&stage.coordinator).await.failure.unwrap().code, OUTPUT_MISFIT);
+    sender.send(with_clerk("price")).unwrap();
+    give(&stage, Task { agent: "clerk".into(), ..task() }).await;
+    assert!(result(&stage.critic).await.failure.is_none());
     stage.node.shutdown.cancel();
 }

@@ -192,7 +192,7 @@ async fn live(
     let node = Node::connect(settings, bus, parts).await.map_err(|error| error.to_string())?;
     let parts = Parts {
         model: SimModel::new(network, calls, life, seed),
-        catalogue: catalogue(),
+        agents: catalogue().into(),
         playbooks: Arc::default(),
     };
     let served = match service {

@@ -7,6 +7,7 @@ use starling_protocol::{
     DeadReason, Intent, IntentId, OutcomeStatus, PlanStrategy, RecordRef, Rejection, Timestamp,
     UnknownStrategy,
 };
+use std::time::Duration;
 
 /// The parts of an envelope that say where its body belongs.
 pub(super) struct Header {
@@ -23,6 +24,7 @@ struct EffectiveLimits {
     max_tasks: i32,
     max_attempts: i32,
     min_score: f64,
+    degrade_after: Option<Duration>,
     budget: Budget,
 }
 
@@ -72,6 +74,7 @@ impl Coordinator {
             max_calls: limits.budget.calls,
             max_tokens: limits.budget.tokens,
             max_cost_usd: limits.budget.cost_usd,
+            degrade_at: limits.degrade_after.map(|after| self.now.plus(after)),
         });
         self.touch(&id, None);
     }
@@ -266,6 +269,12 @@ fn effective_limits(intent: &Intent, settings: &CoordinatorSettings) -> Result<E
             None => settings.min_score,
             Some(score) if (0.0..=1.0).contains(&score) => score,
             Some(score) => return Err(format!("limits.min_score is {score}: expected is 0 to 1")),
+        },
+        degrade_after: match limits.degrade_after_ms {
+            None => settings.degrade_after,
+            Some(ms) => Some(Duration::from_millis(u64::try_from(ms).map_err(|_| {
+                format!("limits.degrade_after_ms is {ms}: expected is a number of milliseconds of at least 0")
+            })?)),
         },
         budget: effective_budget(intent, settings)?,
     })

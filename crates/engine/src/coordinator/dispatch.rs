@@ -1,6 +1,7 @@
 //! Sends ready tasks to workers: as many as the windows allow, in fair order, each to a chosen partition.
 //! What is not sent can still be reordered and cancelled.
 
+use super::citations::number_of;
 use super::live::Live;
 use super::placement::Placement;
 use super::reserve::{Cover, Grant, cover};
@@ -8,7 +9,7 @@ use super::store::Store;
 use super::{Coordinator, CoordinatorSettings, Destination, Effect, FleetView};
 use starling_protocol::state::{Amount, TaskEntity};
 use starling_protocol::{
-    Body, Dependency, EnvelopeId, Feedback, IntentId, Role, Tag, Task, TaskState, Timestamp,
+    Body, Dependency, EnvelopeId, Feedback, IntentId, Role, Tag, Task, TaskKind, TaskState, Timestamp,
 };
 
 impl Coordinator {
@@ -69,8 +70,9 @@ impl Coordinator {
     }
 
     fn send_task(&mut self, id: &IntentId, ordinal: i32) {
-        let Some(live) = self.store.live(id) else { return };
         let now = self.now;
+        self.skip_critic_in_a_hurry(id, ordinal);
+        let Some(live) = self.store.live(id) else { return };
         let Cover::Granted(grant) = cover(&self.settings, &self.store, now, live, ordinal) else { return };
         let deadline = live.intent.deadline.min(now.plus(self.settings.attempt_timeout));
         let grace = self.settings.attempt_grace;
@@ -101,7 +103,19 @@ impl Coordinator {
         let to = Destination::Worker { pool: None, partition };
         self.effects.push(Effect::Send { to, envelope, trace, links });
     }
+
+    /// Asks no critic for a task of an intent that has taken too long already.
+    fn skip_critic_in_a_hurry(&mut self, id: &IntentId, ordinal: i32) {
+        let Some(live) = self.store.live(id).filter(|live| live.is_hurried(self.now)) else { return };
+        if live.task(ordinal).is_some_and(|task| task.critic) {
+            self.edit_task(id, ordinal, |task| task.critic = false);
+            self.add_note(id, CRITICS_SKIPPED.to_owned());
+        }
+    }
 }
+
+/// The note about an intent of which some results were not scored, for want of time.
+const CRITICS_SKIPPED: &str = "critics_skipped";
 
 /// Tasks that wait for a member beyond the factor, for each root of its slots. Coordinators do not know of each other's
 /// tasks, so what they give a member together differs from member to member like independent draws do, by the root of the
@@ -163,8 +177,9 @@ fn message(live: &Live, task: &TaskEntity, grant: Grant) -> Task {
         agent: task.agent.clone(),
         goal: live.intent.goal.clone(),
         instruction: task.instruction.clone(),
-        intent_ref: live.intent.intent_ref.clone(),
-        dependencies: live.dependencies(task).map(dependency).collect(),
+        // What is condensed are the results alone.
+        intent_ref: live.intent.intent_ref.clone().filter(|_| task.kind != TaskKind::Reduce),
+        dependencies: live.dependencies(task).map(|on| dependency(on, task.kind)).collect(),
         feedback: feedback(task),
         next_tag: next,
         min_score: live.intent.min_score,
@@ -175,13 +190,15 @@ fn message(live: &Live, task: &TaskEntity, grant: Grant) -> Task {
     }
 }
 
-fn dependency(on: &TaskEntity) -> Dependency {
+fn dependency(on: &TaskEntity, of: TaskKind) -> Dependency {
+    let is_cited = of != TaskKind::Work && on.kind == TaskKind::Work;
     let succeeded = on.state == TaskState::Succeeded;
     Dependency {
         task_id: on.task_id.clone(),
         title: on.title.clone(),
         result: on.best.as_ref().filter(|_| succeeded).map(|best| best.result.clone()),
         failure: on.failure.clone().filter(|_| !succeeded),
+        number: if is_cited { number_of(on) } else { 0 },
     }
 }
 

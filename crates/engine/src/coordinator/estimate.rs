@@ -3,6 +3,7 @@
 
 use super::budget::{Budget, call, plus};
 use super::live::Live;
+use super::reduction::tops;
 use starling_protocol::state::{Amount, TaskEntity};
 use starling_protocol::{PlanStrategy, RecordRef, TaskKind, TaskSpec, TaskState};
 use std::collections::BTreeMap;
@@ -270,11 +271,12 @@ impl Budget {
 /// One try of a task, in its present state.
 pub(super) fn of_task(costs: &CallCosts, live: &Live, task: &TaskEntity) -> StepCost {
     let results = live.dependencies(task).map(result_tokens).sum::<i64>();
+    let inputs = if task.kind == TaskKind::Reduce { 0 } else { inputs_tokens(live) };
     let earlier = task.last_score.and(task.best.as_ref()).map_or(0, |best| best.result.tokens);
     let step = Step {
         agent: &task.agent,
         bytes: live.intent.goal.len() + task.title.len() + task.instruction.len() + task.feedback.len(),
-        tokens: inputs_tokens(live).saturating_add(results).saturating_add(earlier),
+        tokens: inputs.saturating_add(results).saturating_add(earlier),
         headings: task.depends_on.len() + usize::from(earlier > 0) + 1,
         critic: task.critic,
     };
@@ -314,8 +316,9 @@ pub(super) fn of_answer_to_come(costs: &CallCosts, live: &Live, room: &Budget) -
 }
 
 fn answer(costs: &CallCosts, live: &Live, room: Option<&Budget>) -> Amount {
-    let results: i64 = live
-        .plan_tasks()
+    let tops = tops(live);
+    let results: i64 = tops
+        .iter()
         .map(|task| match (task.state, &task.best) {
             (TaskState::Succeeded, Some(best)) => best.result.tokens,
             (TaskState::Failed | TaskState::Skipped, _) => FAILURE_TOKENS,
@@ -326,19 +329,19 @@ fn answer(costs: &CallCosts, live: &Live, room: Option<&Budget>) -> Amount {
     costs.answer(
         live.intent.goal.len().saturating_add(instruction),
         results.saturating_add(inputs_tokens(live)),
-        live.planned() + 1,
+        tops.len() + 1,
         room,
     )
 }
 
-fn result_tokens(on: &TaskEntity) -> i64 {
+pub(super) fn result_tokens(on: &TaskEntity) -> i64 {
     match &on.best {
         Some(best) if on.state == TaskState::Succeeded => best.result.tokens,
         _ => FAILURE_TOKENS,
     }
 }
 
-fn inputs_tokens(live: &Live) -> i64 {
+pub(super) fn inputs_tokens(live: &Live) -> i64 {
     live.intent.intent_ref.as_ref().map_or(0, inputs_of)
 }
 
@@ -353,6 +356,6 @@ pub(super) fn is_synthesis(task: &TaskEntity) -> bool {
     task.kind == TaskKind::Synthesis
 }
 
-fn quarter(bytes: usize) -> i64 {
+pub(super) fn quarter(bytes: usize) -> i64 {
     i64::try_from(bytes.div_ceil(4)).unwrap_or(i64::MAX)
 }

@@ -17,6 +17,7 @@ pub(super) struct Live {
     /// Tasks that name a key, known or not, as a dependency.
     dependants: HashMap<String, Vec<i32>>,
     ready: BTreeSet<i32>,
+    planned: usize,
     running: usize,
     ended: usize,
     succeeded: usize,
@@ -109,6 +110,7 @@ impl Live {
             by_key: HashMap::new(),
             dependants: HashMap::new(),
             ready: BTreeSet::new(),
+            planned: 0,
             running: 0,
             ended: 0,
             succeeded: 0,
@@ -133,6 +135,11 @@ impl Live {
         strategy_of(&self.intent.strategy).asks_planner()
     }
 
+    /// Whether results are taken as they come by now.
+    pub(super) fn is_hurried(&self, now: Timestamp) -> bool {
+        self.intent.degrade_at.is_some_and(|at| at <= now)
+    }
+
     /// All tasks in plan order, the synthesis last.
     pub(super) fn tasks(&self) -> impl Iterator<Item = &TaskEntity> {
         self.slots.values().map(|slot| &slot.task)
@@ -154,7 +161,7 @@ impl Live {
 
     /// Number of tasks in the plan so far.
     pub(super) fn planned(&self) -> usize {
-        self.by_key.len()
+        self.planned
     }
 
     /// Counts of the plan's tasks. Those that are under way are in neither part.
@@ -165,6 +172,16 @@ impl Live {
             succeeded: count(self.succeeded),
             failed: count(self.ended - self.succeeded),
         }
+    }
+
+    /// All tasks but the one that makes the answer.
+    pub(super) fn steps(&self) -> impl Iterator<Item = &TaskEntity> {
+        self.tasks().filter(|task| task.kind != TaskKind::Synthesis)
+    }
+
+    /// The tasks that condense results, level by level.
+    pub(super) fn digests(&self) -> impl Iterator<Item = &TaskEntity> {
+        self.tasks().filter(|task| task.kind == TaskKind::Reduce)
     }
 
     /// Whether every known task of the plan ended.
@@ -208,8 +225,9 @@ impl Live {
     pub(super) fn insert(&mut self, task: TaskEntity) -> TaskFacts {
         let (ordinal, facts) = (task.ordinal, TaskFacts::of(&task));
         let mut unmet = 0;
+        self.planned += usize::from(task.kind == TaskKind::Work);
         // A synthesis is made when all others have ended, and nobody can depend on it.
-        if task.kind == TaskKind::Work {
+        if task.kind != TaskKind::Synthesis {
             for key in &task.depends_on {
                 if !self.by_key.get(key).is_some_and(|&on| self.task(on).is_some_and(|t| has_ended(t.state)))
                 {

@@ -15,6 +15,8 @@
 //! | is this input new, a duplicate, too late? | `admission.rs`, `results.rs` |
 //! | which run of the planner counts? | `planning.rs` |
 //! | when may a task start, when is an intent done? | `progression.rs` |
+//! | what if the results are too many for one prompt? | `reduction.rs` |
+//! | which tasks does an answer cite? | `citations.rs` |
 //! | whose task goes next, and to which worker? | `fair_queue.rs`, `dispatch.rs`, `placement.rs` |
 //! | what happens when time goes by? | `timers.rs` |
 //! | what does a call take, how many tries does a step get? | `estimate.rs`, `budget.rs` |
@@ -27,6 +29,7 @@ mod admission;
 mod attempt;
 mod bank;
 pub mod budget;
+mod citations;
 mod counters;
 mod dispatch;
 mod estimate;
@@ -43,6 +46,7 @@ mod planning;
 mod progress;
 mod progression;
 mod purse;
+mod reduction;
 mod refusal;
 mod reserve;
 mod results;
@@ -55,7 +59,7 @@ pub use attempt::{AttemptDecision, AttemptReport, AttemptRules, judge_attempt};
 pub use counters::Counters;
 pub use estimate::{AgentCost, CallCosts, Step, StepCost, TokenPrice};
 pub use event::{Changes, Destination, Effect, Event, FleetView, Load, Milestone, WorkerMember};
-pub use plan::{PlanFault, PlanLimits, validate};
+pub use plan::{PlanFault, PlanLimits, validate, validate_answer};
 pub use settings::CoordinatorSettings;
 pub use tenants::{TenantBudget, TenantBudgets};
 

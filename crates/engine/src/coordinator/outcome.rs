@@ -1,14 +1,16 @@
 //! The ends of intents. Each way to end passes through here, so that there is exactly one outcome.
 
 use super::admission::Header;
+use super::citations::{cited, number_of};
 use super::live::{Live, has_ended};
 use super::message::public_tag;
 use super::{Coordinator, Destination, Effect, Milestone};
 use starling_protocol::state::{EndedEntity, Phase, TaskEntity};
 use starling_protocol::{
     Body, Cancel, Envelope, EnvelopeId, IntentId, Latency, Outcome, OutcomeStatus, Progress, TaskCounts,
-    TaskReport, TaskState, Timestamp, Usage,
+    TaskKind, TaskReport, TaskState, Timestamp, Usage,
 };
+use std::collections::BTreeSet;
 
 impl Coordinator {
     /// Ends a live intent.
@@ -101,6 +103,9 @@ impl Coordinator {
 /// The kind of an outcome's envelope id.
 pub(super) const OUTCOME: &str = "outcome";
 
+/// Of the numbers that an answer cites and no task has, so many are named.
+const UNKNOWN_SHOWN: usize = 5;
+
 /// An outcome without tasks.
 pub(super) fn empty_outcome(status: OutcomeStatus, reason: String, trace: &str) -> Outcome {
     Outcome {
@@ -133,6 +138,11 @@ fn report(live: &Live, status: OutcomeStatus, answer: String, reason: String, no
         .collect();
     times.sort_unstable();
     let counts = live.counts();
+    // What one task says is its own, and rests on no other.
+    let cited = if live.is_single() { BTreeSet::new() } else { cited(&answer) };
+    let unknown = cited.iter().filter(|number| !(1..=counts.total).contains(*number));
+    let unknown = unknown.map(|number| format!("unknown_citation:{number}"));
+    let degraded = live.run.degraded.iter().cloned().chain(unknown.take(UNKNOWN_SHOWN)).collect();
     Outcome {
         status,
         answer,
@@ -151,8 +161,8 @@ fn report(live: &Live, status: OutcomeStatus, answer: String, reason: String, no
             serial_sum: live.run.serial_ms,
         },
         trace_id: trace_id(&live.intent.trace),
-        degraded: live.run.degraded.clone(),
-        task_reports: live.tasks().map(|task| task_report(live, task, status, now)).collect(),
+        degraded,
+        task_reports: live.tasks().map(|task| task_report(live, task, status, &cited, now)).collect(),
         unpriced_calls: live.run.unpriced_calls,
         cached_calls: live.run.cached_calls,
         cached_prompt_tokens: live.run.cached_prompt_tokens,
@@ -160,7 +170,13 @@ fn report(live: &Live, status: OutcomeStatus, answer: String, reason: String, no
     }
 }
 
-fn task_report(live: &Live, task: &TaskEntity, status: OutcomeStatus, now: Timestamp) -> TaskReport {
+fn task_report(
+    live: &Live,
+    task: &TaskEntity,
+    status: OutcomeStatus,
+    cited: &BTreeSet<i32>,
+    now: Timestamp,
+) -> TaskReport {
     let ended = has_ended(task.state);
     let error = match &task.failure {
         _ if task.state == TaskState::Succeeded => String::new(),
@@ -181,6 +197,7 @@ fn task_report(live: &Live, task: &TaskEntity, status: OutcomeStatus, now: Times
         },
         depends_on: live.dependencies(task).map(|on| on.task_id.clone()).collect(),
         error,
+        cited: cited.contains(&number_of(task)) && task.kind == TaskKind::Work,
     }
 }
 

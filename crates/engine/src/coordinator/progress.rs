@@ -98,6 +98,7 @@ fn phase_name(phase: Phase) -> &'static str {
         Phase::Waiting => "waiting",
         Phase::Planning => "planning",
         Phase::Running => "running",
+        Phase::Reducing => "reducing",
         Phase::Synthesizing => "synthesizing",
     }
 }

@@ -1,13 +1,10 @@
 //! When a task may start, and when an intent is done. There are no barriers: a task starts as soon as what
 //! it builds on has ended, also while the plan still comes in.
 
-use super::planning::new_task;
-use super::{Coordinator, live::Live};
+use super::Coordinator;
+use super::live::{Live, has_ended};
 use starling_protocol::state::{Phase, TaskEntity};
-use starling_protocol::{Failure, IntentId, TaskId, TaskKind, TaskState};
-
-/// What is made of the results where the plan does not say it.
-const DEFAULT_ANSWER: &str = "Answer the goal with the results of the tasks.";
+use starling_protocol::{Failure, IntentId, TaskState};
 
 impl Coordinator {
     /// Lets a task that waits for nothing any more run, or skips it if nothing that it builds on succeeded.
@@ -31,40 +28,22 @@ impl Coordinator {
         self.close_if_done(id, trace);
     }
 
-    /// Begins the synthesis if the plan is complete and all of its tasks have ended, or fails the intent if
-    /// none succeeded.
+    /// Makes the answer out of the results if all that they come from has ended, or fails the intent if there is none.
     pub(super) fn close_if_done(&mut self, id: &IntentId, trace: &str) {
         let Some(live) = self.store.live(id) else { return };
-        if live.run.phase != Phase::Running || !live.plan_done() {
+        let done = match live.run.phase {
+            Phase::Running => live.plan_done(),
+            Phase::Reducing => live.digests().all(|digest| has_ended(digest.state)),
+            Phase::Waiting | Phase::Planning | Phase::Synthesizing => false,
+        };
+        if !done {
             return;
         }
         if live.succeeded() == 0 {
             let reason = format!("no task succeeded: {}", first_failures(live));
             return self.end_without_answer(id, reason, trace);
         }
-        let Some(run) = live.run.run.clone() else { return };
-        let ordinal = live.tasks().last().map_or(0, |task| task.ordinal.saturating_add(1));
-        let wanted = live.run.answer.clone().unwrap_or_default();
-        let instruction = match wanted.instruction.as_str() {
-            "" => DEFAULT_ANSWER.to_owned(),
-            wanted => wanted.to_owned(),
-        };
-        let synthesis = TaskEntity {
-            task_id: TaskId::synthesis(id, &run),
-            kind: TaskKind::Synthesis,
-            ordinal,
-            key: "synthesis".into(),
-            title: "Answer".into(),
-            instruction,
-            terms: wanted.terms,
-            agent: self.settings.synthesizer_agent.clone(),
-            depends_on: live.plan_tasks().map(|task| task.key.clone()).collect(),
-            state: TaskState::Ready,
-            ..new_task(id, trace)
-        };
-        self.store.edit_run(id, |run| run.phase = Phase::Synthesizing);
-        self.store.insert_task(synthesis);
-        self.touch(id, Some(ordinal));
+        self.reduce(id, trace);
     }
 
     fn release_one(&mut self, id: &IntentId, ordinal: i32, trace: &str) -> TaskState {

@@ -112,12 +112,12 @@ fn left(settings: &CoordinatorSettings, live: &Live, budget: &Budget) -> Budget 
 
 /// Attempts that are certain to come, this one included. As long as a plan comes in, it may become as large as it may.
 fn steps_to_come(live: &Live) -> usize {
-    let known = live.plan_tasks().filter(|task| !has_ended(task.state) && task.state != TaskState::Running);
+    let known = live.steps().filter(|task| !has_ended(task.state) && task.state != TaskState::Running);
     let unknown = match live.run.phase {
         Phase::Waiting | Phase::Planning => {
             usize::try_from(live.intent.max_tasks).unwrap_or(0).saturating_sub(live.planned())
         }
-        Phase::Running | Phase::Synthesizing => 0,
+        Phase::Running | Phase::Reducing | Phase::Synthesizing => 0,
     };
     known.count() + unknown
 }
@@ -373,6 +373,10 @@ impl Coordinator {
         let Some(live) = self.store.live(id) else { return };
         let trace =
             live.first_ready().and_then(|next| live.task(next)).map_or("", |task| &task.trace).to_owned();
+        if live.run.phase == Phase::Reducing {
+            // The answer can be made without them, out of shortened results.
+            return self.leave_out_digests(id, &trace);
+        }
         let answers = live.is_single() || live.run.phase == Phase::Synthesizing;
         self.store.edit_run(id, |run| run.over_budget = true);
         let Some(live) = self.store.live(id) else { return };

@@ -101,7 +101,10 @@ impl Coordinator {
         let now = self.now;
         let Some(live) = self.store.live(id) else { return };
         let Some(task) = live.task(ordinal) else { return };
-        let rules = AttemptRules::new(&self.settings, live.intent.max_attempts, live.intent.min_score);
+        let rules = AttemptRules {
+            hurried: live.is_hurried(now),
+            ..AttemptRules::new(&self.settings, live.intent.max_attempts, live.intent.min_score)
+        };
         let decision = judge_attempt(task, report, &rules, now);
         let answers = is_answer(live, task);
         let note = match decision {

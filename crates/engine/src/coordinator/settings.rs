@@ -64,6 +64,8 @@ pub struct CoordinatorSettings {
     pub attempts_limit: i32,
     /// Score below which a result is tried again, where the intent says nothing.
     pub min_score: f64,
+    /// How long after its acceptance an intent that does not say so itself takes results as they come; `None`: never.
+    pub degrade_after: Option<Duration>,
     /// From the third attempt on: an attempt that improves on the best before by less than this is the last.
     pub plateau_delta: f64,
     /// How long one attempt may take, its time in the worker's inbox included.
@@ -83,6 +85,8 @@ pub struct CoordinatorSettings {
     pub worker_agent: String,
     /// The agent that makes the answer out of the results.
     pub synthesizer_agent: String,
+    /// The agent that condenses results.
+    pub reducer_agent: String,
     /// The agents that workers know.
     pub known_agents: BTreeSet<String>,
 
@@ -138,6 +142,7 @@ impl Default for CoordinatorSettings {
             max_attempts: 3,
             attempts_limit: 10,
             min_score: 0.6,
+            degrade_after: None,
             plateau_delta: 0.02,
             attempt_timeout: Duration::from_secs(5 * MINUTE),
             attempt_grace: Duration::from_secs(2),
@@ -147,7 +152,8 @@ impl Default for CoordinatorSettings {
             max_notes: 200,
             worker_agent: "worker".into(),
             synthesizer_agent: "synthesizer".into(),
-            known_agents: ["worker", "synthesizer"].map(String::from).into(),
+            reducer_agent: "reducer".into(),
+            known_agents: ["worker", "synthesizer", "reducer"].map(String::from).into(),
             max_calls: None,
             max_tokens: None,
             max_cost_usd: None,

@@ -5,7 +5,8 @@ use starling_engine::coordinator::budget::{Budget, plus, spent};
 use starling_engine::coordinator::{Coordinator, CoordinatorSettings, Destination, Effect};
 use starling_protocol::state::{Amount, Entity};
 use starling_protocol::{
-    Body, Envelope, EnvelopeId, IntentId, Limits, Outcome, OutcomeStatus, TaskId, TaskKind, TaskState,
+    Body, Envelope, EnvelopeId, IntentId, Limits, Outcome, OutcomeStatus, TaskId, TaskKind, TaskReport,
+    TaskState,
 };
 use std::collections::{HashMap, HashSet};
 
@@ -33,6 +34,7 @@ impl Decided {
                 }
                 (Body::Outcome(outcome), Destination::Outcomes) => {
                     i8_the_report_adds_up(outcome);
+                    i55_every_result_is_in_the_answer_once(outcome);
                     i49_reports_are_within_the_budget(outcome, &limits(&envelope.intent_id));
                     self.i1_at_most_one_outcome(&envelope.intent_id, outcome);
                 }
@@ -124,11 +126,34 @@ pub(crate) fn i7_successor_decides_the_same(lived: &[Effect], successor: &[Effec
     assert_eq!(decisions(lived), decisions(successor), "I7");
 }
 
+/// I55: an answer is made of every task of its plan, each in exactly one way: as it is, or as part of one that condenses.
+fn i55_every_result_is_in_the_answer_once(outcome: &Outcome) {
+    let Some(answer) = outcome.task_reports.iter().find(|report| report.agent == "synthesizer") else {
+        return;
+    };
+    let reports: HashMap<&TaskId, &TaskReport> =
+        outcome.task_reports.iter().map(|report| (&report.task_id, report)).collect();
+    let mut open: Vec<&TaskId> = answer.depends_on.iter().collect();
+    let mut seen = HashSet::new();
+    while let Some(id) = open.pop() {
+        let report = reports[id];
+        if report.agent == "reducer" {
+            assert_eq!(report.status, TaskState::Succeeded, "I55: {report:?}");
+            open.extend(&report.depends_on);
+        } else {
+            assert!(seen.insert(id), "I55: {} is in the answer twice", report.title);
+        }
+    }
+    let planned = outcome.task_reports.iter().filter(|report| report.agent == "worker").count();
+    assert_eq!((seen.len(), planned), (planned, outcome.tasks.total as usize), "I55: {outcome:#?}");
+}
+
 /// I8: an outcome's counts, reports and status fit together.
 fn i8_the_report_adds_up(outcome: &Outcome) {
     let counts = outcome.tasks;
     assert_eq!(counts.total, counts.succeeded + counts.failed, "I8: {counts:?}");
-    let reports = i32::try_from(outcome.task_reports.len()).unwrap();
+    let counted = outcome.task_reports.iter().filter(|report| report.agent != "reducer");
+    let reports = i32::try_from(counted.count()).unwrap();
     assert!((counts.total..=counts.total + 1).contains(&reports), "I8: {reports} of {counts:?}");
     match outcome.status {
         OutcomeStatus::Succeeded => assert_eq!(counts.failed, 0, "I8"),

@@ -90,13 +90,16 @@ proptest! {
         min_window in 1..12_usize,
         intent_window in 1..6_usize,
         max_live in 1..4_usize,
+        // A result has 25 tokens: from all of them in one prompt down to not even two.
+        texts_tokens in prop_oneof![Just(24_000_i64), 40..120_i64],
     ) {
-        let settings = CoordinatorSettings {
+        let mut settings = CoordinatorSettings {
             min_window,
             intent_window,
             max_live,
             ..priced()
         };
+        settings.costs.texts_tokens = texts_tokens;
         let scripts: HashMap<_, _> =
             scripts.into_iter().enumerate().map(|(at, script)| (id(&format!("i{at}")), script)).collect();
         let mut world = World::new(settings, scripts);

@@ -4,8 +4,8 @@ use crate::builders::*;
 use starling_engine::coordinator::{Coordinator, CoordinatorSettings, Destination, Effect, Event};
 use starling_engine::coordinator::{FleetView, Milestone, WorkerMember};
 use starling_protocol::{
-    AnswerSpec, Body, Envelope, EnvelopeId, Fallback, IndexRange, OutcomeStatus, PlanEnd, TaskKind, TaskSpec,
-    TaskState, TaskTerms, TaskTurn, Timestamp,
+    AnswerSpec, Body, Envelope, EnvelopeId, Fallback, IndexRange, Limits, OutcomeStatus, PlanEnd, TaskKind,
+    TaskSpec, TaskState, TaskTerms, TaskTurn, Timestamp,
 };
 use std::collections::HashMap;
 use std::time::Duration;
@@ -260,6 +260,29 @@ fn a_plan_says_how_its_answer_is_made() {
 }
 
 #[test]
+fn texts_that_stand_in_are_no_longer_than_instructions() {
+    let fallback = |bytes: usize| TaskTerms {
+        fallback: Some(Fallback { text: "x".repeat(bytes), with_results: false }),
+        ..TaskTerms::default()
+    };
+    let most = settings().max_instruction_bytes;
+    for (of_task, of_answer, fits) in [(most, most, true), (most + 1, 1, false), (1, most + 1, false)] {
+        let mut coordinator = coordinator(settings());
+        coordinator.step(START, received(1, intent("a", "playbook:x", 5)));
+        let task = TaskSpec { terms: fallback(of_task), ..spec(0, "a", &[]) };
+        let answer = Some(AnswerSpec { instruction: String::new(), terms: fallback(of_answer) });
+        let end = plan_end().map(|end| PlanEnd { answer, ..end });
+        let effects = coordinator.step(START, received(2, fragment("a", 1, &run(1), 0, vec![task], end)));
+        let asked_again = sent(&effects).find_map(|envelope| match &envelope.body {
+            Body::PlanRequest(request) => request.feedback.clone(),
+            _ => None,
+        });
+        assert_eq!(asked_again.is_none(), fits, "{asked_again:?}");
+        assert!(fits || asked_again.unwrap().contains("bytes of fallback, at most 8192 are allowed"));
+    }
+}
+
+#[test]
 fn an_unknown_agent_is_replaced() {
     let task = TaskSpec { agent: "wizard".into(), ..spec(0, "a", &[]) };
     let (coordinator, first) = planned(settings(), vec![task]);
@@ -388,4 +411,113 @@ fn a_small_fleet_gets_no_more_than_it_can_run_soon() {
         coordinator.step(START, received(2, fragment("a", 1, &run(1), 0, plan, plan_end())));
         assert_eq!(coordinator.load().outstanding, outstanding);
     }
+}
+
+/// Five tasks whose results have 25 tokens each, and prompts with room for `texts_tokens`.
+fn five_results(texts_tokens: i64) -> (Coordinator, Vec<Effect>) {
+    let mut settings = settings();
+    settings.costs.texts_tokens = texts_tokens;
+    let specs = (0..5).map(|n| TaskSpec { critic: n == 0, ..spec(n, &format!("k{n}"), &[]) }).collect();
+    let (mut coordinator, first) = planned(settings, specs);
+    let mut effects = Vec::new();
+    for task in &first {
+        let reply = if job(task).next_tag.to_string().starts_with("role:critic") {
+            verdict(task, scored(0.9))
+        } else {
+            result(task, None)
+        };
+        effects = step(&mut coordinator, reply);
+    }
+    (coordinator, effects)
+}
+
+#[test]
+fn results_that_outgrow_the_prompt_are_condensed_level_by_level() {
+    // 60 tokens less those of the goal and the instruction: two results.
+    let (mut coordinator, effects) = five_results(90);
+    let digests = tasks(&effects);
+    let parts = |task: &Envelope| -> Vec<(String, i32)> {
+        let on = job(task).dependencies.iter();
+        on.map(|on| (on.title.replace("title ", ""), on.number)).collect()
+    };
+    let name = |n: i32| (format!("k{}", n - 1), n);
+    assert_eq!(
+        digests.iter().map(&parts).collect::<Vec<_>>(),
+        [vec![name(1), name(2)], vec![name(3), name(4)]]
+    );
+    assert!(digests.iter().all(|task| job(task).kind == TaskKind::Reduce && job(task).agent == "reducer"));
+    let judged = |task: &Envelope| job(task).next_tag.to_string().starts_with("role:critic");
+    assert_eq!(digests.iter().map(judged).collect::<Vec<_>>(), [true, false], "as one of its results was");
+    assert!(
+        tasks(&step(&mut coordinator, verdict(&digests[0], scored(0.9)))).is_empty(),
+        "one level after the other"
+    );
+    let answer = tasks(&step(&mut coordinator, result(&digests[1], None))).remove(0);
+    assert_eq!(job(&answer).kind, TaskKind::Synthesis);
+    let digest = |n: usize| ("Condense 2 results".to_owned(), i32::try_from(n).unwrap());
+    assert_eq!(
+        parts(&answer),
+        [digest(0), digest(0), name(5)],
+        "what is condensed bears its numbers in its text"
+    );
+    let mut last = result(&answer, None);
+    if let Body::TaskResult(result) = &mut last.body {
+        result.output = "The third [3], not the first [1] or the ninth [9].".into();
+    }
+    let effects = step(&mut coordinator, last);
+    let outcome = outcome(&effects).unwrap();
+    assert_eq!((outcome.status, outcome.tasks.total), (OutcomeStatus::Succeeded, 5));
+    let cited: Vec<_> = outcome.task_reports.iter().map(|report| report.cited).collect();
+    assert_eq!(cited, [true, false, true, false, false, false, false, false]);
+    assert_eq!(outcome.degraded, ["unknown_citation:9"]);
+}
+
+#[test]
+fn an_answer_is_made_of_shortened_results_where_they_cannot_be_condensed() {
+    let note = ["results_shortened".to_owned()];
+    let answered = |coordinator: &mut Coordinator, effects: &[Effect]| {
+        let answer = tasks(effects).remove(0);
+        assert_eq!(job(&answer).kind, TaskKind::Synthesis);
+        let effects = step(coordinator, result(&answer, None));
+        (job(&answer).dependencies.len(), outcome(&effects).unwrap().degraded.clone())
+    };
+    // No two of them fit into one prompt.
+    let (mut coordinator, effects) = five_results(45);
+    assert_eq!(answered(&mut coordinator, &effects), (5, note.to_vec()));
+
+    // One of those that condense fails for good.
+    let (mut coordinator, effects) = five_results(90);
+    let digests = tasks(&effects);
+    step(&mut coordinator, verdict(&digests[0], scored(0.9)));
+    let effects = step(&mut coordinator, result(&digests[1], Some(failure(false))));
+    assert_eq!(answered(&mut coordinator, &effects), (4, note.to_vec()));
+
+    // All fit.
+    let (mut coordinator, effects) = five_results(200);
+    assert_eq!(answered(&mut coordinator, &effects), (5, vec![]));
+}
+
+#[test]
+fn an_intent_that_takes_too_long_takes_results_as_they_come() {
+    let mut coordinator = coordinator(settings());
+    let limits = Limits { degrade_after_ms: Some(25), ..Limits::default() };
+    coordinator.step(START, received(1, intent_within("a", "llm", limits)));
+    let specs = vec![spec(0, "a", &[]), spec(1, "b", &["a"]), spec(2, "c", &["b"])];
+    let first = tasks(&coordinator.step(START, received(2, fragment("a", 1, &run(1), 0, specs, plan_end()))));
+    let is_judged = |task: &Envelope| job(task).next_tag.role == starling_protocol::Role::Critic;
+
+    // There is time: a poor result is tried again.
+    let again = tasks(&step(&mut coordinator, verdict(&first[0], scored(0.1))));
+    assert_eq!((job(&again[0]).attempt, is_judged(&again[0])), (2, true));
+    let second = tasks(&step(&mut coordinator, verdict(&again[0], scored(0.9))));
+    assert!(is_judged(&second[0]), "20 ms have passed");
+
+    // There is none any more: a poor result stays, and nobody is asked about the next one.
+    let third = tasks(&step(&mut coordinator, verdict(&second[0], scored(0.1))));
+    assert_eq!((job(&third[0]).title.as_str(), is_judged(&third[0])), ("title c", false));
+    let last = tasks(&step(&mut coordinator, result(&third[0], None)));
+    let effects = step(&mut coordinator, result(&last[0], None));
+    let outcome = outcome(&effects).unwrap();
+    assert_eq!(outcome.status, OutcomeStatus::Succeeded);
+    assert_eq!(outcome.degraded, ["low_score:title b", "critics_skipped"]);
 }

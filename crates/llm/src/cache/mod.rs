@@ -17,8 +17,8 @@ pub use bounded::CacheBounds;
 pub use figures::{CacheCounts, CacheFigures, Source};
 
 use crate::{
-    ChatReply, ChatRequest, Model, ModelError, ModelErrorKind, ModelInfo, Purposes, Reuse, StreamEvent,
-    TextStream,
+    ChatReply, ChatRequest, Model, ModelChoice, ModelError, ModelErrorKind, ModelInfo, Purposes, Reuse,
+    StreamEvent, TextStream,
 };
 use async_trait::async_trait;
 use disk::Disk;
@@ -133,7 +133,19 @@ impl CachedModel {
     }
 
     fn key(&self, request: &ChatRequest) -> Key {
-        Key::of(&self.model.provenance(request.purpose), request)
+        let mut provenance = self.model.provenance(request.purpose);
+        match &request.model {
+            None => {}
+            Some(ModelChoice::Role(role)) => {
+                provenance.push_str("\nasked for what is ");
+                provenance.push_str(&self.model.provenance(*role));
+            }
+            Some(ModelChoice::Named(name)) => {
+                provenance.push_str("\nasked for ");
+                provenance.push_str(name);
+            }
+        }
+        Key::of(&provenance, request)
     }
 }
 
@@ -226,7 +238,10 @@ impl Model for CachedModel {
         };
         match self.model.chat(request).await {
             Ok(reply) => {
-                pending.answered(&reply.text, &reply.report).await;
+                // What a tool will say is not known here: a conversation that calls one goes on, and its end is kept.
+                if reply.calls().is_empty() {
+                    pending.answered(&reply.text, &reply.report).await;
+                }
                 Ok(reply)
             }
             Err(error) => {
@@ -299,6 +314,7 @@ impl Recording {
                     }
                 }
             }
+            Ok(StreamEvent::Calls(_)) => self.text = None,
             Ok(StreamEvent::Done(report)) => {
                 if let (Some(pending), Some(text)) = (self.pending.take(), self.text.take()) {
                     pending.answered(&text, report).await;

@@ -13,6 +13,9 @@ const MAX_SHOWN: usize = 40;
 /// Characters of one result in the answer.
 const MAX_RESULT_CHARS: usize = 3_000;
 
+/// Characters of all results in a digest.
+const DIGEST_CHARS: usize = 4_000;
+
 /// The answer, as Markdown.
 pub(super) fn answer(prompt: &Prompt<'_>) -> String {
     let goal = prompt.goal();
@@ -48,13 +51,34 @@ pub(super) fn answer(prompt: &Prompt<'_>) -> String {
     text.trim_end().to_owned()
 }
 
+/// Results in short, one after the other.
+pub(super) fn digest(prompt: &Prompt<'_>) -> String {
+    let results = prompt.results();
+    if results.is_empty() {
+        return "There are no results to condense.".to_owned();
+    }
+    let chars = DIGEST_CHARS / results.len().max(1);
+    let parts = results.iter().map(|result| {
+        let said = result.text.split_whitespace().collect::<Vec<_>>().join(" ");
+        format!("- {}: {}{}", shorten(result.title, 100), shorten(&said, chars), mark(result))
+    });
+    parts.collect::<Vec<_>>().join("\n")
+}
+
+/// By which a result is cited, with a space before it.
+fn mark(result: &Dependency<'_>) -> String {
+    result.number.map_or(String::new(), |number| format!(" [{number}]"))
+}
+
 /// For results that are about the rows of a table.
 fn ranked_body(good: &[&Dependency<'_>], table: Option<&Table>, goal: &str) -> Option<String> {
     let begins = |prefix: &str| good.iter().find(|result| result.text.starts_with(prefix));
     let ranking = good.iter().find(|result| result.text.contains(RECOMMENDED));
+    let ranking = ranking.filter(|result| !result.text.starts_with("The recommended rows"));
+    let cited = ranking.map(|result| mark(result)).unwrap_or_default();
     let ranking = match ranking {
-        Some(result) if !result.text.starts_with("The recommended rows") => result.text.to_owned(),
-        _ => {
+        Some(result) => result.text.to_owned(),
+        None => {
             // The ranking was lost; the scores of the assessments still make one.
             let owned: Vec<Dependency<'_>> = good.iter().map(|result| **result).collect();
             if !ranking::has_scores(&owned) {
@@ -67,12 +91,12 @@ fn ranked_body(good: &[&Dependency<'_>], table: Option<&Table>, goal: &str) -> O
             again
         }
     };
-    let mut text = format!("## Recommendation\n\n{}", ranking.trim());
+    let mut text = format!("## Recommendation{cited}\n\n{}", ranking.trim());
     if let Some(check) = begins("The recommended rows") {
-        let _ = write!(text, "\n\n## Check\n\n{}", check.text.trim());
+        let _ = write!(text, "\n\n## Check{}\n\n{}", mark(check), check.text.trim());
     }
     if let Some(profile) = begins("The table ") {
-        let _ = write!(text, "\n\n## The data\n\n{}", profile.text.trim());
+        let _ = write!(text, "\n\n## The data{}\n\n{}", mark(profile), profile.text.trim());
     }
     Some(text)
 }
@@ -93,7 +117,7 @@ fn collected_body(good: &[&Dependency<'_>]) -> String {
             Some((at, _)) => format!("{}…", said.get(..at).unwrap_or_default()),
             None => said.to_owned(),
         };
-        let _ = write!(text, "## {}\n\n{cut}\n\n", shorten(result.title, 100));
+        let _ = write!(text, "## {}{}\n\n{cut}\n\n", shorten(result.title, 100), mark(result));
     }
     if good.len() > MAX_SHOWN {
         let _ = write!(text, "{} more results are not shown.", good.len() - MAX_SHOWN);

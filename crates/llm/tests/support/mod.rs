@@ -34,6 +34,7 @@ pub(crate) fn request(purpose: Purpose) -> ChatRequest {
     ChatRequest {
         purpose,
         messages: vec![message(Speaker::System, "You are terse."), message(Speaker::User, "Say hello.")],
+        tools: Vec::new(),
         format: Format::Text,
         max_tokens: Some(50),
         temperature: Some(0.2),
@@ -41,6 +42,7 @@ pub(crate) fn request(purpose: Purpose) -> ChatRequest {
         traceparent: Some("00-0123456789abcdef0123456789abcdef-0123456789abcdef-01".to_owned()),
         allowance: None,
         reuse: Reuse::Allowed,
+        model: None,
     }
 }
 

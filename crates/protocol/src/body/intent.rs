@@ -37,6 +37,9 @@ pub struct Limits {
     pub max_tokens: Option<i64>,
     /// Most that the model calls may cost, in US dollars.
     pub max_cost_usd: Option<f64>,
+    /// Milliseconds after its acceptance from which on results are taken as they come: no critic, no further attempt for
+    /// a better score.
+    pub degrade_after_ms: Option<i64>,
 }
 
 /// A named text that comes with an intent.

@@ -152,6 +152,8 @@ pub struct TaskReport {
     pub depends_on: Vec<TaskId>,
     /// Why it failed; empty if it did not.
     pub error: String,
+    /// Whether the answer cites it.
+    pub cited: bool,
 }
 
 /// The states of a task.

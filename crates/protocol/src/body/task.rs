@@ -10,6 +10,8 @@ pub enum TaskKind {
     Work,
     /// Makes the answer out of the results.
     Synthesis,
+    /// Condenses results that are too many for one prompt.
+    Reduce,
 }
 
 /// Do this. Carries references to what it needs, never the outputs themselves.
@@ -151,6 +153,8 @@ pub struct Dependency {
     pub result: Option<RecordRef>,
     /// Why there is no result.
     pub failure: Option<Failure>,
+    /// By which the answer cites it, from 1; 0 where it has none.
+    pub number: i32,
 }
 
 /// What a critic said of an earlier attempt.

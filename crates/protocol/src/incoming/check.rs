@@ -28,6 +28,7 @@ pub(super) struct Draft {
     pub(super) max_calls: Option<i64>,
     pub(super) max_tokens: Option<i64>,
     pub(super) max_cost_usd: Option<f64>,
+    pub(super) degrade_after_ms: Option<i64>,
     pub(super) inputs: Vec<Input>,
     pub(super) items: Vec<String>,
     pub(super) parameters: BTreeMap<String, String>,
@@ -59,6 +60,7 @@ pub(super) fn finish(
                 max_calls: draft.max_calls,
                 max_tokens: draft.max_tokens,
                 max_cost_usd: draft.max_cost_usd,
+                degrade_after_ms: draft.degrade_after_ms,
             },
             inputs: draft.inputs,
             items: draft.items,
@@ -87,6 +89,7 @@ fn check(draft: &Draft, limits: &IntentLimits, faults: &mut Faults) {
     if let Some(cost) = draft.max_cost_usd.filter(|cost| !(cost.is_finite() && *cost > 0.0)) {
         faults.add("limits.max_cost_usd", format!("expected a number of US dollars above 0, found {cost}"));
     }
+    check_range("limits.degrade_after_ms", draft.degrade_after_ms, 0, MAX_DEADLINE_MS, faults);
     check_inputs(&draft.inputs, limits.max_inputs, faults);
     check_count("items", draft.items.len(), limits.max_items, faults);
     for (position, item) in draft.items.iter().enumerate() {

@@ -59,8 +59,15 @@ fn read_fields(fields: Vec<(String, Tree)>, draft: &mut Draft, faults: &mut Faul
 }
 
 fn read_limits(value: Tree, draft: &mut Draft, faults: &mut Faults) {
-    const KNOWN: &[&str] =
-        &["max_tasks", "max_attempts", "min_score", "max_calls", "max_tokens", "max_cost_usd"];
+    const KNOWN: &[&str] = &[
+        "max_tasks",
+        "max_attempts",
+        "min_score",
+        "max_calls",
+        "max_tokens",
+        "max_cost_usd",
+        "degrade_after_ms",
+    ];
     let Some(fields) = object("limits", value, faults) else { return };
     for (name, value) in known_fields("limits.", fields, KNOWN, faults) {
         let path = format!("limits.{name}");
@@ -70,6 +77,7 @@ fn read_limits(value: Tree, draft: &mut Draft, faults: &mut Faults) {
             "min_score" => draft.min_score = number(&path, &value, faults),
             "max_calls" => draft.max_calls = integer(&path, &value, faults),
             "max_tokens" => draft.max_tokens = integer(&path, &value, faults),
+            "degrade_after_ms" => draft.degrade_after_ms = integer(&path, &value, faults),
             _ => draft.max_cost_usd = number(&path, &value, faults),
         }
     }

@@ -157,6 +157,7 @@ fn read_avro(codec: &Codec, value: &[u8], faults: &mut Faults) -> Draft {
             draft.max_tasks = intent.limits.max_tasks.map(i64::from);
             draft.max_attempts = intent.limits.max_attempts.map(i64::from);
             draft.min_score = intent.limits.min_score;
+            draft.degrade_after_ms = intent.limits.degrade_after_ms;
             draft.max_calls = intent.limits.max_calls;
             draft.max_tokens = intent.limits.max_tokens;
             draft.max_cost_usd = intent.limits.max_cost_usd;

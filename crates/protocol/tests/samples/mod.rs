@@ -33,6 +33,7 @@ pub(crate) fn bodies() -> Vec<Body> {
                 max_calls: Some(50),
                 max_tokens: Some(200_000),
                 max_cost_usd: Some(0.25),
+                degrade_after_ms: Some(30_000),
             },
             inputs: vec![Input {
                 name: "laptops.csv".into(),
@@ -154,6 +155,7 @@ pub(crate) fn bodies() -> Vec<Body> {
                 latency_ms: 640,
                 depends_on: vec![task_id()],
                 error: "rate limited".into(),
+                cited: true,
             }],
             unpriced_calls: 2,
             cached_calls: 3,
@@ -202,8 +204,15 @@ pub(crate) fn task() -> Task {
                 title: "Extract".into(),
                 result: Some(record_ref("starling.critic")),
                 failure: None,
+                number: 3,
             },
-            Dependency { task_id: task_id(), title: "Clean".into(), result: None, failure: Some(failure()) },
+            Dependency {
+                task_id: task_id(),
+                title: "Clean".into(),
+                result: None,
+                failure: Some(failure()),
+                number: 0,
+            },
         ],
         feedback: Some(Feedback {
             score: 0.4,
@@ -319,6 +328,9 @@ pub(crate) fn fleet_beat() -> FleetBeat {
             model: "m".into(),
             demand: 12.5,
             found: 0.0,
+            open: 3,
+            waiting: 7,
+            breaker: 1,
         }],
     }
 }
@@ -344,6 +356,7 @@ fn entities() -> Vec<Entity> {
             max_calls: Some(50),
             max_tokens: Some(200_000),
             max_cost_usd: Some(0.25),
+            degrade_at: Some(Timestamp(1_700_000_030_000)),
         }),
         Entity::Run(RunEntity {
             intent_id: intent_id.clone(),

@@ -4,6 +4,7 @@
 //! default.
 
 mod audit;
+mod batch;
 mod coordinator;
 mod dead_letters;
 mod layers;
@@ -19,6 +20,7 @@ mod together;
 mod units;
 
 pub use audit::AuditSettings;
+pub use batch::BatchSettings;
 pub use dead_letters::{DeadLetterSettings, DlqSettings, Shares};
 pub use model::{
     BulkheadSettings, CacheSettings, ModelPrice, ModelSettings, Nearby, Offline, OllamaSettings, RateSettings,
@@ -27,8 +29,8 @@ pub use provider::{JsonAsked, ProviderSettings};
 pub use registry::{RegistryMode, RegistrySettings};
 pub use sections::{
     ContentSettings, ControlSettings, FleetSettings, GroupProtocol, HttpSettings, IntakeSettings,
-    KafkaSettings, LogFormat, Partitions, ProcessorSettings, Retention, Slots, StateLogSettings,
-    TelemetrySettings, TopicSettings,
+    KafkaSettings, LogFormat, MemorySettings, Partitions, ProcessorSettings, Retention, Slots,
+    StateLogSettings, TelemetrySettings, TopicSettings,
 };
 
 use reader::Reader;
@@ -54,6 +56,8 @@ pub struct Settings {
     pub intake: IntakeSettings,
     /// Reading of referenced records.
     pub content: ContentSettings,
+    /// The bus in memory of a swarm in one process.
+    pub memory: MemorySettings,
     /// Following cancellations.
     pub control: ControlSettings,
     /// What processes tell each other.
@@ -70,6 +74,8 @@ pub struct Settings {
     pub agents_dir: Option<PathBuf>,
     /// Largest material of one prompt, in bytes.
     pub agents_prompt: usize,
+    /// Most tokens of an instruction that a planner's model writes.
+    pub agents_max_instruction_tokens: i64,
     /// Largest output of a task, in bytes.
     pub worker_max_output: usize,
     /// Logs and traces.
@@ -78,6 +84,8 @@ pub struct Settings {
     pub http: HttpSettings,
     /// Accounting for intents.
     pub audit: AuditSettings,
+    /// Running a file of rows.
+    pub batch: BatchSettings,
 }
 
 /// Where settings come from, beside the built-in defaults.

@@ -1,33 +1,6 @@
-//! Durations and sizes as people write them.
+//! Sizes as people write them, and durations.
 
-use std::time::Duration;
-
-/// Reads `200ms`, `10s`, `15m`, `6h`, `7d`, or several in a row: `1h30m`.
-pub(super) fn duration(text: &str) -> Option<Duration> {
-    let mut rest = text.trim();
-    if rest.is_empty() {
-        return None;
-    }
-    let mut total = Duration::ZERO;
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit())?;
-        let (number, after) = rest.split_at(digits);
-        let number: u64 = number.parse().ok()?;
-        let letters = after.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(after.len());
-        let (unit, after) = after.split_at(letters);
-        let millis = match unit {
-            "ms" => 1,
-            "s" => 1_000,
-            "m" => 60_000,
-            "h" => 3_600_000,
-            "d" => 86_400_000,
-            _ => return None,
-        };
-        total = total.checked_add(Duration::from_millis(number.checked_mul(millis)?))?;
-        rest = after.trim_start();
-    }
-    Some(total)
-}
+pub(super) use starling_protocol::time::duration;
 
 /// Reads `900`, `512KiB`, `8MiB`, `1GiB`.
 pub(super) fn bytes(text: &str) -> Option<u64> {
@@ -47,6 +20,7 @@ pub(super) fn bytes(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn durations_and_sizes() {

@@ -1,13 +1,17 @@
 //! What processes tell each other about whom they ask, and what follows from that for each.
 
-use super::{RateLimiter, line::Demand};
+use super::{
+    RateLimiter, breaker_number,
+    line::{Demand, LineFigures},
+};
+use starling_engine::breaker::BreakerState;
 use starling_protocol::fleet::{FleetBeat, ModelAsk};
 use starling_runtime::fleet::Fleet;
 use std::sync::Arc;
 use tokio::time::{MissedTickBehavior, interval};
 
-/// Tells the fleet what this process would ask wherever it is limited, and takes the shares that follow from what others
-/// say. A process that was never limited neither speaks nor listens: where all hear all, a hundred processes are ten
+/// Tells the fleet what this process would ask wherever it is limited or its endpoint fails, and takes the shares that
+/// follow from what others say. A process for which that never was so neither speaks nor listens: where all hear all, a hundred processes are ten
 /// thousand records a second.
 pub(crate) async fn share_with_fleet(
     limiters: Vec<(String, Arc<RateLimiter>)>,
@@ -29,15 +33,27 @@ pub(crate) async fn share_with_fleet(
             .iter()
             .flat_map(|(endpoint, limiter)| {
                 let lines = limiter.lines().into_iter();
-                lines.map(move |(model, line)| (endpoint, model, line.demand(), line))
+                let breaker = limiter.breaker();
+                lines.map(move |(model, line)| (endpoint, model, breaker, line.demand(), line))
             })
             .collect();
         let asks: Vec<ModelAsk> = lines
             .iter()
-            .filter_map(|(endpoint, model, demand, _)| {
-                let Demand { demand, found } = (*demand)?;
-                let found = found.unwrap_or(0.0);
-                Some(ModelAsk { endpoint: (*endpoint).clone(), model: model.clone(), demand, found })
+            .filter_map(|(endpoint, model, breaker, demand, line)| {
+                if demand.is_none() && *breaker == BreakerState::Closed {
+                    return None;
+                }
+                let LineFigures { open, waiting, .. } = line.figures();
+                let count = |calls: usize| i32::try_from(calls).unwrap_or(i32::MAX);
+                Some(ModelAsk {
+                    endpoint: (*endpoint).clone(),
+                    model: model.clone(),
+                    demand: demand.map_or(0.0, |own| own.demand),
+                    found: demand.and_then(|own| own.found).unwrap_or(0.0),
+                    open: count(open.iter().sum()),
+                    waiting: count(waiting),
+                    breaker: breaker_number(*breaker),
+                })
             })
             .collect();
         if heard.is_none() && !asks.is_empty() {
@@ -46,7 +62,7 @@ pub(crate) async fn share_with_fleet(
         let Some(heard) = &heard else { continue };
         fleet.asks(asks);
         let beats = heard.borrow().clone();
-        for (endpoint, model, demand, line) in lines {
+        for (endpoint, model, _, demand, line) in lines {
             let wanted = demand.map_or(0.0, |own| own.demand);
             line.share_with(wanted, &others(&beats, &own, endpoint, &model));
         }

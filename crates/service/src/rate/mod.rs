@@ -144,6 +144,10 @@ pub struct RateFigures {
 }
 
 impl Limiter for RateLimiter {
+    fn counts_tokens(&self, model: &str) -> bool {
+        self.line(model).counts_tokens()
+    }
+
     fn admit(&self, ask: Ask) -> BoxFuture<'static, Result<Box<dyn Leave>, NotSent>> {
         let line = self.line(&ask.model);
         let retries = self.retries.clone();
@@ -152,6 +156,15 @@ impl Limiter for RateLimiter {
             line.admit(ask).await
         }
         .boxed()
+    }
+}
+
+/// How a breaker's state is told in figures.
+fn breaker_number(state: BreakerState) -> i32 {
+    match state {
+        BreakerState::Closed => 0,
+        BreakerState::HalfOpen => 1,
+        BreakerState::Open => 2,
     }
 }
 
@@ -199,11 +212,7 @@ impl Collector for RateCollector {
         let help = "Whether calls of the model endpoint are let through: 0 all, 1 a few, 2 none";
         let mut breaker = encoder.encode_descriptor("model_breaker", help, None, MetricType::Gauge)?;
         for (endpoint, limiter) in &self.0 {
-            let state: i64 = match limiter.breaker() {
-                BreakerState::Closed => 0,
-                BreakerState::HalfOpen => 1,
-                BreakerState::Open => 2,
-            };
+            let state = i64::from(breaker_number(limiter.breaker()));
             breaker.encode_family(&[("endpoint", endpoint.as_str())])?.encode_gauge(&state)?;
         }
         let (name, help) = ("model_rate_waiting", "Calls that wait until they may be sent");

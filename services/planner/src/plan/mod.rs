@@ -8,7 +8,7 @@ mod task_spec;
 
 pub use draft::{Draft, DraftError, Wanted, draft};
 pub use stream::{PlanStream, PlanStreamLimits, PlanTextFault};
-pub use task_spec::task_spec;
+pub use task_spec::{InstructionLimit, task_spec};
 
 use async_trait::async_trait;
 use fragments::{Fragments, fragment_envelope};
@@ -25,7 +25,7 @@ use starling_protocol::{
     TaskSpec, ids::digest,
 };
 use starling_runtime::{Clock, EnvelopeHandler, HandleError, HandlerContext, Random, telemetry::Spans};
-use starling_service::{Asked, IntentTexts, Unread, Window, instant_of};
+use starling_service::{AgentsInForce, Asked, IntentTexts, Unread, Window, instant_of};
 use std::sync::Arc;
 use tokio::time::Instant;
 
@@ -43,6 +43,8 @@ pub const UNKNOWN_STRATEGY: &str = "unknown_strategy";
 pub struct PlanOptions {
     /// Size of the prompt.
     pub prompt: PromptBudget,
+    /// Most tokens of an instruction that the model writes. Default 200.
+    pub max_instruction_tokens: i64,
     /// Bounds of the reply.
     pub reply: PlanStreamLimits,
     /// Texts in one fragment, in bytes. Default 128 KiB: the coordinator logs them in one decision.
@@ -53,6 +55,7 @@ impl Default for PlanOptions {
     fn default() -> Self {
         Self {
             prompt: PromptBudget::default(),
+            max_instruction_tokens: 200,
             reply: PlanStreamLimits::default(),
             max_fragment_bytes: 128 << 10,
         }
@@ -62,9 +65,8 @@ impl Default for PlanOptions {
 /// Handles plan requests.
 pub struct PlanHandler {
     model: Arc<dyn Model>,
-    catalogue: Arc<AgentCatalogue>,
+    agents: AgentsInForce,
     playbooks: Arc<Playbooks>,
-    schema: Arc<serde_json::Value>,
     spans: Spans,
     clock: Clock,
     random: Random,
@@ -77,16 +79,15 @@ impl PlanHandler {
     /// A plan loop that asks `model`.
     pub fn new(
         model: Arc<dyn Model>,
-        catalogue: Arc<AgentCatalogue>,
+        agents: impl Into<AgentsInForce>,
         playbooks: Arc<Playbooks>,
         spans: Spans,
         clock: Clock,
         random: Random,
         options: PlanOptions,
     ) -> Self {
-        let schema = Arc::new(plan_schema(catalogue.workers().map(|agent| agent.name.as_str())));
         let (in_flight, window) = (InFlight::default(), Window::default());
-        Self { model, catalogue, playbooks, schema, spans, clock, random, options, in_flight, window }
+        Self { model, agents: agents.into(), playbooks, spans, clock, random, options, in_flight, window }
     }
 
     async fn plan(
@@ -114,7 +115,8 @@ impl PlanHandler {
             fragments.end(end, self.clock.now()).await;
             return Ok(());
         }
-        let agent = self.catalogue.planner();
+        let catalogue = self.agents.now();
+        let agent = catalogue.planner();
         let mut span = self.spans.invoke_agent(&agent.name, &cx.traceparent);
         span.set_with("starling.intent_id", || envelope.intent_id.as_str().to_owned());
         span.set_with("starling.run_id", || run.as_str().to_owned());
@@ -126,8 +128,9 @@ impl PlanHandler {
         let end = match intent.map_err(Unread::from) {
             Ok(intent) => {
                 let texts = IntentTexts::of(intent.as_ref());
-                let ask = |budget| self.question(envelope, request, agent, texts, span.traceparent(), budget);
-                self.ask(ask, request.max_tasks, &mut fragments).await
+                let ask =
+                    |budget| self.question(envelope, request, &catalogue, texts, span.traceparent(), budget);
+                self.ask(ask, request.max_tasks, &catalogue, &mut fragments).await
             }
             Err(Unread::Failed(failure)) => failed(failure),
             Err(Unread::Later(retry)) => return Err(retry),
@@ -186,15 +189,18 @@ impl PlanHandler {
         &self,
         envelope: &Envelope,
         request: &PlanRequest,
-        agent: &Agent,
+        catalogue: &AgentCatalogue,
         texts: IntentTexts<'_>,
         traceparent: &str,
         budget: PromptBudget,
     ) -> ChatRequest {
-        let agents: Vec<&Agent> = self.catalogue.workers().collect();
+        let agent = catalogue.planner();
+        let agents: Vec<&Agent> = catalogue.workers().collect();
+        let schema = Arc::new(plan_schema(agents.iter().map(|agent| agent.name.as_str())));
         let prompt = PlanPrompt {
             goal: &request.goal,
             max_tasks: request.max_tasks,
+            max_instruction_tokens: self.options.max_instruction_tokens,
             inputs: texts.inputs,
             items: texts.items,
             parameters: texts.parameters,
@@ -206,13 +212,15 @@ impl PlanHandler {
             messages: within(request.allowance.as_ref(), agent, budget, |budget| {
                 plan_messages(agent, &prompt, budget)
             }),
-            format: Format::Json { name: PLAN_SCHEMA.to_owned(), schema: self.schema.clone(), check: None },
-            max_tokens: agent.max_tokens_within(request.allowance.as_ref()),
+            tools: Vec::new(),
+            format: Format::Json { name: PLAN_SCHEMA.to_owned(), schema, check: None },
+            max_tokens: budget.max_tokens(agent, request.allowance.as_ref()),
             temperature: agent.temperature,
             deadline: instant_of(envelope.deadline, &self.clock),
             traceparent: Some(traceparent.to_owned()),
             allowance: request.allowance,
             reuse: Reuse::for_attempt(request.plan_attempt),
+            model: agent.model.clone(),
         }
     }
 
@@ -221,16 +229,17 @@ impl PlanHandler {
         &self,
         build: impl Fn(PromptBudget) -> ChatRequest,
         max_tasks: i32,
+        catalogue: &AgentCatalogue,
         fragments: &mut Fragments<'_>,
     ) -> PlanEnd {
         let begun = Instant::now();
         let Asked { question, reply } =
-            self.window.stream(self.model.as_ref(), self.options.prompt, build).await;
+            self.window.stream(self.model.as_ref(), Purpose::Plan, self.options.prompt, build).await;
         let mut events = match reply {
             Ok(events) => events.fuse(),
             Err(error) => return model_end(&error),
         };
-        let end = match self.read(&mut events, max_tasks, fragments).await {
+        let end = match self.read(&mut events, max_tasks, catalogue, fragments).await {
             Ok(end) => end,
             Err(failure) => {
                 let report = match events.next().now_or_never() {
@@ -266,9 +275,14 @@ impl PlanHandler {
         &self,
         events: &mut Fuse<TextStream>,
         max_tasks: i32,
+        catalogue: &AgentCatalogue,
         fragments: &mut Fragments<'_>,
     ) -> Result<PlanEnd, Failure> {
         let mut text = PlanStream::new(self.options.reply);
+        let limit = InstructionLimit {
+            tokens: self.options.max_instruction_tokens,
+            encoding: self.model.capacity(Purpose::Plan).encoding,
+        };
         loop {
             let mut next = events.next().await;
             // What is there already goes into one fragment.
@@ -280,10 +294,12 @@ impl PlanHandler {
                                 return Err(invalid(format!("the plan has more than {max_tasks} tasks")));
                             }
                             let spec =
-                                task_spec(&task, fragments.ordinal(), &self.catalogue).map_err(invalid)?;
+                                task_spec(&task, fragments.ordinal(), catalogue, limit).map_err(invalid)?;
                             fragments.add(spec, self.clock.now()).await;
                         }
                     }
+                    // It was offered no tools.
+                    Some(Ok(StreamEvent::Calls(_))) => {}
                     Some(Ok(StreamEvent::Done(report))) => {
                         let failure = ending(&text, fragments.ordinal()).err();
                         return Ok(PlanEnd { report, failure, answer: None });

@@ -23,6 +23,11 @@ pub(super) async fn worker_beyond_its_session(world: World) -> Result<Figures> {
     let mut judge = Judge::new(&model);
     let id = judge.publish(&swarm, "worker beyond its session").await?;
     results.until_held(1).await?;
+    // What it has asked has reached the model, else the books would not know of it.
+    until("all tasks are begun", SOON, || async {
+        Ok(model.calls.all().iter().filter(|call| call.purpose == Purpose::Work).count() == 12)
+    })
+    .await?;
     victim.signal("STOP")?;
     let allowed = judge.died(&swarm.logs, &[&victim.name]).await?;
     ensure!(allowed > 0, "the victim had no call that was not committed");
@@ -36,7 +41,10 @@ pub(super) async fn worker_beyond_its_session(world: World) -> Result<Figures> {
     .await?;
     victim.signal("CONT")?;
     members(&swarm, "worker", 2).await?; // it joins again
-    // A late result may be judged again.
+    // It serves on: another intent finds it among the workers.
+    judge.publish(&swarm, "after the worker has come back").await?;
+    judge.settle(&swarm, SOON).await?;
+    // A late result may be judged again, also one that it sent only after it had gone on.
     let results = swarm.logs.envelopes(&Topic::Critic, &id).await?;
     judge.allow(results.len() - before);
     let known = results.iter().fold(HashMap::new(), |mut known: HashMap<_, usize>, result| {
@@ -47,8 +55,6 @@ pub(super) async fn worker_beyond_its_session(world: World) -> Result<Figures> {
         known.len() == 12,
         "a late result has the id of the result that was there, but there are {known:?}"
     );
-    // It serves on: another intent finds it among the workers.
-    judge.publish(&swarm, "after the worker has come back").await?;
     judge.conclude(&swarm, SOON).await?.all_succeeded()
 }
 

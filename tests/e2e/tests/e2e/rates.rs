@@ -1,6 +1,6 @@
 //! A provider that takes far fewer requests than the swarm could send.
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use starling_e2e::{Plan, Scripted, Swarm, SwarmOptions, until};
 use starling_llm::{
     Purpose,
@@ -49,8 +49,25 @@ async fn four_processes_share_one_limit_and_the_others_take_the_share_of_one_tha
         swarm.submit(&format!("shared-{number}"), "Do as much as may be asked for").await?;
     }
     all_of_it_is_used(&swarm).await?;
+    limits_are_shown(&mut swarm).await?;
     swarm.workers[0].kill()?;
     all_of_it_is_used(&swarm).await
+}
+
+/// Waits until `top` shows that both workers at least are limited by the model.
+async fn limits_are_shown(swarm: &mut Swarm) -> Result<()> {
+    let give_up = Instant::now() + Duration::from_secs(20);
+    loop {
+        let (_, top) = swarm.cli(&["top", "--once"]).await?;
+        let shown = top.stdout();
+        let row = shown.split("Models that limit (1)").nth(1).and_then(|rest| rest.lines().nth(2));
+        let row: Vec<&str> = row.unwrap_or_default().split_whitespace().collect();
+        let processes = row.get(2).and_then(|count| count.parse::<usize>().ok());
+        if processes.is_some_and(|count| count >= 2) && row.last() == Some(&"closed") {
+            return Ok(());
+        }
+        ensure!(Instant::now() < give_up, "{shown}");
+    }
 }
 
 /// Waits until what all processes ask is the limit, give or take a twentieth.
