@@ -28,6 +28,10 @@ pub enum Command {
     Batch(BatchArgs),
     /// Publish an intent and print its id.
     Submit(IntentArgs),
+    /// Show the plan of an intent without running it: as a tree, a graph or data.
+    Plan(PlanArgs),
+    /// List the playbooks, and what each takes.
+    Playbooks(PlaybooksArgs),
     /// Follow an intent until it ends.
     Watch(WatchArgs),
     /// Print the outcome of an intent that has ended.
@@ -160,9 +164,45 @@ pub struct RunArgs {
     /// The intent.
     #[command(flatten)]
     pub intent: IntentArgs,
-    /// Only plan, in this process, and tell what the plan would take: one call of the planner, none for --strategy single.
+    /// Only plan, in this process, and tell what the plan would take: one call of the planner, none where no model makes the
+    /// plan.
     #[arg(long)]
     pub dry_run: bool,
+    /// One JSON object on stdout, nothing else.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `starling plan`.
+#[derive(Debug, Args)]
+pub struct PlanArgs {
+    /// The intent.
+    #[command(flatten)]
+    pub intent: IntentArgs,
+    /// How it is shown.
+    #[arg(long, value_enum, default_value_t = PlanFormat::Tree)]
+    pub format: PlanFormat,
+    /// Also write it as a playbook of this name into playbooks.dir, or ./playbooks where that is not set.
+    #[arg(long, value_name = "NAME")]
+    pub save: Option<String>,
+}
+
+/// How a plan is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PlanFormat {
+    /// A tree for the terminal, from the answer down to what is done first.
+    Tree,
+    /// A graph for Graphviz.
+    Dot,
+    /// A flow chart for Mermaid.
+    Mermaid,
+    /// One JSON object.
+    Json,
+}
+
+/// `starling playbooks`.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct PlaybooksArgs {
     /// One JSON object on stdout, nothing else.
     #[arg(long)]
     pub json: bool,

@@ -13,6 +13,7 @@ pub mod inputs;
 pub mod installation;
 pub mod instant;
 pub mod mock_llm;
+mod planned;
 pub mod report;
 pub mod scan;
 pub mod session;

@@ -45,6 +45,9 @@ pub fn text(id: &IntentId, outcome: &Outcome) -> String {
     if !o.reason.is_empty() {
         let _ = writeln!(out, "reason    {}", o.reason);
     }
+    if !o.strategy.is_empty() {
+        let _ = writeln!(out, "strategy  {}", o.strategy);
+    }
     let _ = writeln!(
         out,
         "tasks     {} total, {} succeeded, {} failed",

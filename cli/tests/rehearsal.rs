@@ -2,6 +2,8 @@
 //! write and how they end is what scripts rely on.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod playbooks;
+
 use futures::{StreamExt as _, stream};
 use serde_json::Value;
 use starling_llm::mock::{MockOptions, MockServer, Rehearsal};

@@ -1,6 +1,6 @@
 //! The goal of a row: a template over its columns.
 
-use minijinja::{Environment, UndefinedBehavior};
+use minijinja::{Environment, UndefinedBehavior, value::Serde};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
@@ -39,7 +39,8 @@ impl GoalTemplate {
     /// Says what is wrong with the row.
     pub fn goal(&self, columns: &Map<String, Value>) -> Result<String, String> {
         let template = self.environment.get_template(GOAL).map_err(|error| error.to_string())?;
-        let goal = template.render(columns).map_err(|error| format!("the goal cannot be made: {error}"))?;
+        let goal =
+            template.render(Serde(columns)).map_err(|error| format!("the goal cannot be made: {error}"))?;
         if goal.trim().is_empty() {
             return Err("the goal is empty".to_owned());
         }

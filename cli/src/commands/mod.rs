@@ -11,6 +11,8 @@ mod dry_run;
 mod follow;
 mod health;
 mod mock_llm;
+mod plan;
+mod playbooks;
 mod result;
 mod run;
 mod submit;
@@ -19,12 +21,13 @@ mod topics;
 mod watch;
 
 use crate::{
-    args::{Cli, Command, TopicsCommand},
+    args::{Cli, Command, PlanFormat, TopicsCommand},
     bench,
     exit::CliError,
     session::{Log, Session},
 };
 use std::process::ExitCode;
+pub(crate) use submit::submission;
 
 /// Does what the command line says.
 ///
@@ -45,6 +48,7 @@ pub async fn run(cli: Cli) -> Result<ExitCode, CliError> {
         Command::Run(args) if args.dry_run || !session.brokers_given() => {
             session.choose_models(args.json).await?;
         }
+        Command::Plan(args) => session.choose_models(args.format == PlanFormat::Json).await?,
         Command::Batch(args) if !session.brokers_given() && !args.rehearsal.rehearse => {
             session.choose_models(args.json).await?;
         }
@@ -54,6 +58,8 @@ pub async fn run(cli: Cli) -> Result<ExitCode, CliError> {
     match cli.command {
         Command::Run(args) if args.dry_run => dry_run::dry_run(&session, args).await,
         Command::Run(args) => run::run(&session, args).await,
+        Command::Plan(args) => plan::plan(&session, args).await,
+        Command::Playbooks(args) => playbooks::playbooks(&session, args).await,
         Command::Batch(args) => batch::batch(&session, args).await,
         Command::Submit(args) => submit::submit(&session, args).await,
         Command::Watch(args) => watch::watch(&session, args).await,

@@ -7,6 +7,7 @@ use crate::{
         submit::submission,
     },
     exit::{CliError, of_outcome},
+    planned::settled,
     report,
     session::Session,
     swarm::Swarm,
@@ -14,10 +15,16 @@ use crate::{
 };
 use starling_bus::StartAt;
 use starling_protocol::{IntentId, Outcome};
+use starling_service::library;
 use std::process::ExitCode;
 
 pub(super) async fn run(session: &Session, args: RunArgs) -> Result<ExitCode, CliError> {
     let mut submission = submission(session, args.intent)?;
+    if !session.brokers_given() {
+        // A swarm elsewhere may have other playbooks; the intake of this one would say the same, later.
+        let (_, playbooks) = library(&session.settings).map_err(CliError::Usage)?;
+        settled(&session.settings, playbooks, &mut submission.intent.clone())?;
+    }
     let swarm = if session.brokers_given() { None } else { Some(Swarm::embedded(session).await?) };
     let offline = swarm.as_ref().is_some_and(Swarm::is_offline);
     if offline && !args.json {

@@ -19,7 +19,7 @@ pub(super) async fn submit(session: &Session, args: IntentArgs) -> Result<ExitCo
 }
 
 /// Reads the files and checks what can be checked here.
-pub(super) fn submission(session: &Session, args: IntentArgs) -> Result<Submission, CliError> {
+pub(crate) fn submission(session: &Session, args: IntentArgs) -> Result<Submission, CliError> {
     let id = match &args.id {
         Some(id) => IntentId::parse(id).map_err(CliError::Usage)?,
         None => IntentId::from_string(format!("{:032x}", rand::random::<u128>())),

@@ -26,7 +26,7 @@ use futures::{FutureExt as _, future::join_all};
 use starling_bus::{Bus, BusError, ClusterDescription, Inspector, TopicDescription, TopicSpec};
 use starling_protocol::{Topic, TopicNames};
 use starling_runtime::{Settings, limits::Needs, topics::topic_specs};
-use starling_service::load_agents;
+use starling_service::library;
 use std::{future::Future, time::Duration};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -91,10 +91,11 @@ fn check_settings(session: &Session) -> Finding {
     let origins = session.origins();
     let from = if origins.is_empty() { String::new() } else { format!(" and {}", origins.join("; ")) };
     let well = format!("valid, from the built-in defaults{from}");
-    let agents = load_agents(&session.settings).err();
-    let fault =
-        |error: &dyn std::fmt::Display| Remark::fault(error.to_string(), "correct the files in agents.dir");
-    Finding::from_remarks(NAME, well, agents.iter().map(|error| fault(error)).collect())
+    let library = library(&session.settings).err();
+    let fault = |error: &dyn std::fmt::Display| {
+        Remark::fault(error.to_string(), "correct the files in agents.dir or playbooks.dir")
+    };
+    Finding::from_remarks(NAME, well, library.iter().map(|error| fault(error)).collect())
 }
 
 /// The checks that need a broker.

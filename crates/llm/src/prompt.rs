@@ -94,19 +94,23 @@ impl<'a> Prompt<'a> {
             .and_then(|number| number.trim().parse().ok())
     }
 
+    /// The parameters and the inputs.
     pub(crate) fn inputs(&self) -> Vec<Input<'a>> {
+        let parameters = split_at_lines(self.section("Parameters").unwrap_or_default(), |line| {
+            Some(line.strip_prefix("### ")?.trim())
+        });
+        let parameters =
+            parameters.into_iter().map(|(name, text)| Input { name, media_type: "text/plain", text });
         let parts = split_at_lines(self.section("Inputs").unwrap_or_default(), |line| {
             let head = line.strip_prefix("### ")?.trim_end();
             head.ends_with(" bytes)").then_some(head)
         });
-        parts
-            .into_iter()
-            .map(|(head, text)| {
-                let (name, rest) = head.rsplit_once(" (").unwrap_or((head, ""));
-                let media_type = rest.split(',').next().unwrap_or_default().trim();
-                Input { name, media_type, text }
-            })
-            .collect()
+        let inputs = parts.into_iter().map(|(head, text)| {
+            let (name, rest) = head.rsplit_once(" (").unwrap_or((head, ""));
+            let media_type = rest.split(',').next().unwrap_or_default().trim();
+            Input { name, media_type, text }
+        });
+        parameters.chain(inputs).collect()
     }
 
     pub(crate) fn results(&self) -> Vec<Dependency<'a>> {
@@ -180,12 +184,14 @@ mod tests {
 
     #[test]
     fn sections_inputs_results() {
-        let text = "## Goal\nDo it\n## Limits\nmax_tasks: 7\n## Inputs\n### a b.md (text/markdown, 12 bytes)\n# T\n## Other\n### sub\nx\n### c.csv (text/csv, 3 bytes)\na,b\n## Items\n- one\n-  two\n## Agents\n- worker: does: things\n## Results\n### First\nfine\n### Second\n(failed: no)\n";
+        let text = "## Goal\nDo it\n## Limits\nmax_tasks: 7\n## Parameters\n### price\nbelow 900\n## Inputs\n### a b.md (text/markdown, 12 bytes)\n# T\n## Other\n### sub\nx\n### c.csv (text/csv, 3 bytes)\na,b\n## Items\n- one\n-  two\n## Agents\n- worker: does: things\n## Results\n### First\nfine\n### Second\n(failed: no)\n";
         let prompt = Prompt::parse(text);
         assert_eq!(prompt.goal(), "Do it");
         assert_eq!(prompt.max_tasks(), Some(7));
         let inputs = prompt.inputs();
-        assert_eq!(inputs.len(), 2);
+        assert_eq!(inputs.len(), 3);
+        assert_eq!((inputs[0].name, inputs[0].text), ("price", "below 900"));
+        let inputs = &inputs[1..];
         assert_eq!(inputs[0].name, "a b.md");
         assert_eq!(inputs[0].media_type, "text/markdown");
         assert_eq!(inputs[0].text, "# T\n## Other\n### sub\nx");

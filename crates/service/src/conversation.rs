@@ -155,6 +155,7 @@ impl Conversations {
             traceparent: conversation.traceparent.clone(),
             allowance: conversation.allowance,
             reuse: Reuse::Allowed,
+            priority: conversation.priority,
             model: Some(match &self.limits.summarizer {
                 Some(name) => ModelChoice::Named(name.clone()),
                 None => ModelChoice::Role(Purpose::Judge),

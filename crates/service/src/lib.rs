@@ -23,7 +23,7 @@ pub use deadline::instant_of;
 pub use material::{IntentTexts, RECORD_GONE, Unread, output_of};
 pub use model::{AskedModel, cached, model_from, traced};
 pub use parts::{outline, outlines, read_inputs, read_parts, without_stored};
-pub use program::{Parts, load_agents, run_service};
+pub use program::{Parts, library, load_agents, run_service};
 pub use rate::{EndpointLimits, RateFigures, RateLimiter};
 pub use traced_model::TracedModel;
 pub use window::{Asked, Window};

@@ -11,6 +11,7 @@ use crate::{
 };
 use starling_agents::{AgentCatalogue, CatalogueError};
 use starling_llm::Model;
+use starling_playbooks::Playbooks;
 use starling_runtime::{
     Node, Settings,
     process::{UsageError, run_main},
@@ -24,32 +25,54 @@ pub struct Parts {
     pub model: Arc<dyn Model>,
     /// The agents.
     pub agents: AgentsInForce,
+    /// The playbooks.
+    pub playbooks: Arc<Playbooks>,
 }
 
 impl Parts {
-    /// Makes the model and reads the agents that the node's settings name. Must be called within a tokio runtime.
+    /// Makes the model and reads the agents and playbooks that the node's settings name. Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// Everything that is wrong with either.
+    /// Everything that is wrong with any of them.
     pub fn of(node: &Node) -> Result<Self, UsageError> {
         let model =
             model_from(&node.settings.model).map_err(|error| format!("the model cannot be used: {error}"));
         let model = model.and_then(|asked| with_cache(asked, node));
-        let catalogue = load_agents(&node.settings);
-        match (model, catalogue) {
-            (Ok(AskedModel { model, limiters }), Ok(catalogue)) => {
+        let library = library(&node.settings);
+        match (model, library) {
+            (Ok(AskedModel { model, limiters }), Ok((catalogue, playbooks))) => {
                 if !limiters.is_empty() {
                     let (fleet, process) = (node.fleet.clone(), node.process.clone());
                     tokio::spawn(share_with_fleet(limiters.clone(), fleet, process));
                     let rates = Box::new(RateCollector(limiters));
                     node.metrics.with_registry(|registry| registry.register_collector(rates));
                 }
-                Ok(Self { model: traced(model, node), agents: Arc::new(catalogue).into() })
+                let (agents, playbooks) = (Arc::new(catalogue).into(), Arc::new(playbooks));
+                Ok(Self { model: traced(model, node), agents, playbooks })
             }
-            (model, catalogue) => {
-                let faults = model.err().into_iter().chain(catalogue.err().map(|error| error.to_string()));
+            (model, library) => {
+                let faults = model.err().into_iter().chain(library.err());
                 Err(UsageError(faults.collect::<Vec<_>>().join("\n")))
             }
+        }
+    }
+}
+
+/// Reads the agents and playbooks that the settings name.
+///
+/// # Errors
+/// Everything that is wrong with either.
+pub fn library(settings: &Settings) -> Result<(AgentCatalogue, Playbooks), String> {
+    let catalogue = load_agents(settings);
+    // Without agents, all that can be said of playbooks is whether they are well-formed.
+    let is_worker = |name: &str| catalogue.as_ref().map_or(true, |catalogue| catalogue.is_worker(name));
+    let playbooks = Playbooks::load(settings.playbooks_dir.as_deref(), is_worker);
+    match (catalogue, playbooks) {
+        (Ok(catalogue), Ok(playbooks)) => Ok((catalogue, playbooks)),
+        (catalogue, playbooks) => {
+            let faults = catalogue.err().map(|error| error.to_string()).into_iter();
+            let faults: Vec<String> = faults.chain(playbooks.err().map(|error| error.to_string())).collect();
+            Err(faults.join("\n"))
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The intake: from what users publish to intents that the coordinator can take.
 
+use crate::Strategies;
 use async_trait::async_trait;
 use starling_bus::InRecord;
 use starling_protocol::{
@@ -22,14 +23,29 @@ pub const UNACCEPTABLE_INTENT: &str = "unacceptable_intent";
 pub struct IntakeHandler {
     codec: Codec,
     limits: IntentLimits,
+    strategies: Strategies,
     clock: Clock,
 }
 
 impl IntakeHandler {
     /// An intake with these bounds. The clock is asked only for records without a timestamp.
     #[must_use]
-    pub fn new(codec: Codec, limits: IntentLimits, clock: Clock) -> Self {
-        Self { codec, limits, clock }
+    pub fn new(codec: Codec, limits: IntentLimits, strategies: Strategies, clock: Clock) -> Self {
+        Self { codec, limits, strategies, clock }
+    }
+
+    fn read(&self, record: &InRecord) -> Result<ParsedIntent, InvalidIntent> {
+        let mut parsed =
+            read_intent(&self.codec, &self.limits, record.value(), record.header("content-type"))?;
+        let asked = parsed.intent.strategy.clone();
+        if let Err(faults) = self.strategies.settle(&mut parsed.intent) {
+            return Err(InvalidIntent { id: parsed.id, tenant: Some(parsed.tenant), faults });
+        }
+        if parsed.intent.strategy != asked {
+            let id = parsed.id.clone().unwrap_or_else(|| id_of(record));
+            tracing::info!(intent_id = %id, asked, strategy = parsed.intent.strategy, "a strategy is chosen");
+        }
+        Ok(parsed)
     }
 
     fn rejection(&self, record: &InRecord, invalid: InvalidIntent) -> Envelope {
@@ -51,7 +67,7 @@ impl IntakeHandler {
 impl RecordHandler for IntakeHandler {
     async fn handle(&self, record: InRecord, cx: &HandlerContext) -> Result<(), HandleError> {
         let value = record.value();
-        match read_intent(&self.codec, &self.limits, value, record.header("content-type")) {
+        match self.read(&record) {
             Ok(parsed) => {
                 drop(cx.outbox.emit(accepted(&record, parsed, self.created_at(&record))));
                 Ok(())
@@ -68,8 +84,7 @@ impl RecordHandler for IntakeHandler {
     }
 
     fn failed(&self, record: &InRecord, reason: &str) -> Option<Envelope> {
-        let value = record.value();
-        Some(match read_intent(&self.codec, &self.limits, value, record.header("content-type")) {
+        Some(match self.read(record) {
             Err(invalid) => self.rejection(record, invalid),
             // Nothing is wrong with it but that it could not be passed on.
             Ok(parsed) => {

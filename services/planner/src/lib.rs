@@ -6,12 +6,14 @@ mod intake;
 mod pace;
 mod plan;
 mod service;
+mod strategies;
 
 pub use coordination::CoordinationError;
 pub use costs::{call_costs, model_of};
 pub use intake::{INTENT_TOO_LARGE, INVALID_INTENT, IntakeHandler, UNACCEPTABLE_INTENT};
 pub use plan::{
-    Draft, DraftError, INVALID_PLAN, InstructionLimit, PlanHandler, PlanOptions, PlanStream,
-    PlanStreamLimits, PlanTextFault, UNKNOWN_STRATEGY, Wanted, draft, task_spec,
+    Draft, DraftError, INVALID_PLAN, INVALID_PLAYBOOK, InstructionLimit, PlanHandler, PlanOptions,
+    PlanStream, PlanStreamLimits, PlanTextFault, UNKNOWN_STRATEGY, Wanted, draft, task_spec,
 };
 pub use service::{PlannerError, serve};
+pub use strategies::Strategies;

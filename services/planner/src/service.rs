@@ -1,7 +1,8 @@
 //! The service as a whole: three loops that know each other only by topics.
 
 use crate::{
-    CoordinationError, IntakeHandler, PlanHandler, PlanOptions, coordination::coordinate, pace::pace,
+    CoordinationError, IntakeHandler, PlanHandler, PlanOptions, Strategies, coordination::coordinate,
+    pace::pace,
 };
 use starling_agents::PromptBudget;
 use starling_protocol::{Topic, incoming::IntentLimits};
@@ -37,7 +38,7 @@ pub async fn serve(node: Node, parts: Parts) -> Result<(), PlannerError> {
     let mut loops: JoinSet<Result<(), PlannerError>> = JoinSet::new();
     let admission = Admission::default();
     let pacing = tokio::spawn(pace(admission.clone(), node.fleet.beats(), node.settings.fleet.interval));
-    let (intake, plan) = (intake(&node, admission), plan_loop(&node, &parts));
+    let (intake, plan) = (intake(&node, &parts, admission), plan_loop(&node, &parts));
     let (token, other) = (stop.clone(), stop.clone());
     loops.spawn(async move { Ok(intake.run(token).await?) });
     loops.spawn(async move { Ok(plan.run(other).await?) });
@@ -53,10 +54,11 @@ pub async fn serve(node: Node, parts: Parts) -> Result<(), PlannerError> {
     outcome
 }
 
-fn intake(node: &Node, admission: Admission) -> ParallelProcessor {
+fn intake(node: &Node, parts: &Parts, admission: Admission) -> ParallelProcessor {
     let settings = &node.settings;
     let limits = IntentLimits { max_bytes: settings.intake.max_intent, ..IntentLimits::default() };
-    let handler = IntakeHandler::new(node.codec.clone(), limits, node.clock.clone());
+    let strategies = Strategies::new(parts.playbooks.clone(), &settings.coordinator);
+    let handler = IntakeHandler::new(node.codec.clone(), limits, strategies, node.clock.clone());
     let slots = settings.processor.slots.intake;
     let config =
         ParallelConfig { admission, ..ParallelConfig::new(settings, Topic::Intents, "intake", slots) };
@@ -73,6 +75,7 @@ fn plan_loop(node: &Node, parts: &Parts) -> ParallelProcessor {
     let handler = PlanHandler::new(
         parts.model.clone(),
         parts.agents.clone(),
+        parts.playbooks.clone(),
         node.spans.clone(),
         node.clock.clone(),
         node.random.clone(),

@@ -1,7 +1,8 @@
 //! The whole path in one process, on the bus in memory: one record in, one outcome out.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use starling_agents::AgentCatalogue;
+mod malformed;
+
 use starling_llm::{
     Backoff, Model, OfflineModel, OpenAiModel, OpenAiOptions, Price, Purpose,
     mock::{MockAction, MockOptions, MockServer, chaos::Kind, scripts},
@@ -9,7 +10,7 @@ use starling_llm::{
 use starling_protocol::{Body, Outcome, OutcomeStatus, TaskState, Topic, Usage};
 use starling_runtime::Node;
 use starling_service::{
-    Parts,
+    Parts, library,
     testing::{Answer, Ear, ScriptedModel, memory_node, publish_raw},
 };
 use std::sync::{
@@ -33,7 +34,8 @@ async fn swarm_with(model: Arc<dyn Model>, settings: &[(&str, &str)]) -> (Node, 
     ];
     overrides.extend(settings);
     let node = memory_node(&overrides).await;
-    let parts = Parts { model, agents: Arc::new(AgentCatalogue::load(None).unwrap()).into() };
+    let (catalogue, playbooks) = library(&node.settings).unwrap();
+    let parts = Parts { model, agents: Arc::new(catalogue).into(), playbooks: Arc::new(playbooks) };
     tokio::spawn(starling_planner::serve(node.clone(), parts.clone()));
     tokio::spawn(starling_worker::serve(node.clone(), parts.clone(), None));
     tokio::spawn(starling_critic::serve(node.clone(), parts));
@@ -348,6 +350,51 @@ async fn a_budget_of_money_for_a_model_without_a_price_is_refused_before_anythin
     assert_eq!(outcome.status, OutcomeStatus::Rejected);
     assert!(outcome.reason.contains("model.prices has no price for priceless"), "{}", outcome.reason);
     assert!(model.asked().is_empty());
+    node.shutdown.cancel();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn support_is_answered_by_rule_where_the_model_is_too_slow() {
+    // An endpoint that is slower than any time that a task may have: it never answers.
+    let server = MockServer::start(MockOptions::new(Arc::new(|_| MockAction::hold_then_reply("too late"))));
+    let server = server.unwrap();
+    // The playbook as it is shipped, but for how long somebody waits.
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["order-inquiry", "product-recommendation"] {
+        let shipped = format!("{}/../../playbooks/{name}.toml", env!("CARGO_MANIFEST_DIR"));
+        let shipped = std::fs::read_to_string(shipped).unwrap();
+        assert!(shipped.contains("timeout = \"5s\""));
+        let impatient = shipped.replace("timeout = \"5s\"", "timeout = \"50ms\"");
+        std::fs::write(folder.path().join(format!("{name}.toml")), impatient).unwrap();
+    }
+    let folder = folder.path().to_str().unwrap();
+    let options = OpenAiOptions::new(server.base_url(), "m");
+    let model = Arc::new(OpenAiModel::new(options).unwrap());
+    let (node, outcomes) = swarm_with(model, &[("playbooks.dir", folder)]).await;
+    for (intent, keys, said) in [
+        (
+            r#"{"strategy":"playbook:order-inquiry","parameters":{"order_id":4711,"message":"Where is it?"}}"#,
+            &["question", "status", "rules", "reply", "synthesis"],
+            "Thank you for your message about order 4711.",
+        ),
+        (
+            r#"{"strategy":"playbook:product-recommendation","parameters":{"need":"a warm coat"}}"#,
+            &["needs", "candidates", "fit", "doubts", "synthesis"],
+            "No reservations were looked up.",
+        ),
+    ] {
+        publish_raw(&node, &Topic::Intents, intent).await;
+        let (_, outcome) = outcome(&outcomes).await;
+        assert_eq!((outcome.status, outcome.tasks.succeeded), (OutcomeStatus::Succeeded, 4), "{outcome:#?}");
+        assert!(outcome.answer.contains(said), "{}", outcome.answer);
+        let mut degraded = outcome.degraded.clone();
+        degraded.sort();
+        let mut expected: Vec<String> = keys.iter().map(|key| format!("rule_based:{key}")).collect();
+        expected.sort();
+        assert_eq!(degraded, expected);
+        assert!(outcome.task_reports.iter().all(|task| task.attempts == 1), "{outcome:#?}");
+    }
+    server.release_for_good();
     node.shutdown.cancel();
 }
 

@@ -1,8 +1,10 @@
 //! What the intake makes of records in every form.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use serde_json::json;
 use starling_bus::OutRecord;
-use starling_planner::{INTENT_TOO_LARGE, INVALID_INTENT, IntakeHandler};
+use starling_planner::{INTENT_TOO_LARGE, INVALID_INTENT, IntakeHandler, Strategies};
+use starling_playbooks::Playbooks;
 use starling_protocol::{
     Body, Envelope, Intent, IntentId, Rejection, Role, Tag, Timestamp, Topic, incoming::IntentLimits,
 };
@@ -13,7 +15,9 @@ use std::sync::Arc;
 async fn intake() -> (Node, Ear) {
     let node = memory_node(&[]).await;
     let limits = IntentLimits { max_bytes: 100_000, ..IntentLimits::default() };
-    let handler = IntakeHandler::new(node.codec.clone(), limits, Clock::system());
+    let playbooks = Arc::new(Playbooks::load(None, |_| true).unwrap());
+    let strategies = Strategies::new(playbooks, &node.settings.coordinator);
+    let handler = IntakeHandler::new(node.codec.clone(), limits, strategies, Clock::system());
     serve_records(&node, Topic::Intents, Arc::new(handler));
     let ear = Ear::on(&node, &Topic::Coordinator).await;
     (node, ear)
@@ -125,4 +129,56 @@ async fn a_replayed_record_that_names_no_intent_is_the_intent_that_it_was() {
     let heard = publish("A goal", "no id at all").await;
     assert_eq!(heard.intent_id, IntentId::of_record("starling.intents", 0, 3));
     node.shutdown.cancel();
+}
+
+#[tokio::test]
+async fn how_it_is_planned_is_settled_before_anybody_plans() {
+    let (node, ear) = intake().await;
+    let say = async |json: serde_json::Value| {
+        publish_raw(&node, &Topic::Intents, json.to_string()).await;
+        ear.next().await.envelope
+    };
+    for (json, strategy) in [
+        (json!({"goal": "Name a bird"}), "single"),
+        (json!({"goal": "Name a bird", "items": ["a"]}), "map"),
+        (json!({"goal": "Name a bird, and another one"}), "llm"),
+        (json!({"goal": "Name a bird", "inputs": [{"name": "birds.txt", "content": "owl"}]}), "llm"),
+        (json!({"goal": "Choose", "parameters": {"options": ["owl", "lark"]}}), "playbook:compare"),
+        // One option is no choice, and then its parameters are of no use.
+        (json!({"goal": "Choose", "parameters": {"options": ["owl"]}}), "single"),
+        (
+            json!({"goal": "Answer", "parameters": {"order_id": 7, "message": "where?"}}),
+            "playbook:order-inquiry",
+        ),
+    ] {
+        let mut json = json;
+        json["strategy"] = "auto".into();
+        assert_eq!(intent(&say(json.clone()).await).strategy, strategy, "{json}");
+    }
+
+    let heard = say(json!({"strategy": "playbook:compare", "parameters": {"options": "owl, lark"}})).await;
+    assert_eq!(intent(&heard).goal, r#"Compare "owl", "lark" and recommend one."#);
+
+    let wrong = json!({"id": "mine", "tenant": "acme", "strategy": "playbook:product-copy",
+        "parameters": {"words": "many", "langauges": ["de"]}});
+    let heard = say(wrong).await;
+    assert_eq!((heard.intent_id.as_str(), heard.tenant.as_str()), ("mine", "acme"));
+    assert_eq!(rejection(&heard).code, INVALID_INTENT);
+    let message = &rejection(&heard).message;
+    for fault in [
+        "parameters.words: expected a number, found \"many\"",
+        "parameters.langauges: unknown parameter, the playbook has languages, style, words",
+    ] {
+        assert!(message.contains(fault), "{message}");
+    }
+    for (strategy, fault) in [
+        ("playbook:product-copy", "items: missing, the playbook product-copy has a task for each of them"),
+        (
+            "playbook:unknown",
+            "strategy: there is no playbook \"unknown\", there are compare, document-review,",
+        ),
+    ] {
+        let heard = say(json!({"goal": "g", "strategy": strategy})).await;
+        assert!(rejection(&heard).message.contains(fault), "{}", rejection(&heard).message);
+    }
 }

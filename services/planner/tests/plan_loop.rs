@@ -5,6 +5,7 @@ use starling_agents::AgentCatalogue;
 use starling_bus::{Bus as _, MemoryBus, PartitionId, SendFault};
 use starling_llm::{ChatRequest, Model, ModelErrorKind};
 use starling_planner::{INVALID_PLAN, PlanHandler, PlanOptions};
+use starling_playbooks::Playbooks;
 use starling_protocol::{
     Body, Cancel, Content, Input, Intent, PlanFragment, PlanRequest, RecordRef, Role, Tag, Topic,
     topic::partition_of,
@@ -27,6 +28,7 @@ async fn plan_loop_and_bus(model: Arc<dyn Model>) -> (Node, Ear, Arc<MemoryBus>)
     let handler = PlanHandler::new(
         model,
         catalogue,
+        Arc::new(Playbooks::load(None, |_| true).unwrap()),
         Spans::off(),
         node.clock.clone(),
         node.random.clone(),
@@ -308,5 +310,46 @@ async fn a_plan_that_cannot_be_used_is_given_to_nobody_else_and_a_kept_one_costs
     assert_eq!(plan("d", 1).await, (true, 0, 1));
     assert_eq!(plan("e", 2).await, (true, 1, 0), "whoever was refused wants another one");
     assert_eq!(model.asked().len(), 4);
+    node.shutdown.cancel();
+}
+
+#[tokio::test]
+async fn what_no_model_plans_takes_no_call_and_is_the_same_every_time() {
+    let model = ScriptedModel::saying("never asked");
+    let (node, ear, _) = plan_loop_and_bus(model.clone()).await;
+    let intent = Intent {
+        goal: "g".into(),
+        items: vec!["owl".into(), "lark".into()],
+        parameters: [("options".to_owned(), "owl,lark".to_owned())].into(),
+        ..Intent::default()
+    };
+    publish(&node, envelope("stored", Tag::role(Role::Coordinator), Body::Intent(intent))).await;
+    let at = Some(ear.next().await.at);
+    for (strategy, max_tasks, expected) in [
+        ("map", 100, &["item-1", "item-2"][..]),
+        ("map", 1, &["item-1"]),
+        ("playbook:compare", 100, &["option-1", "option-2", "table"]),
+        ("single", 100, &["all"]),
+    ] {
+        for _ in 0..2 {
+            ask(&node, strategy, request(max_tasks, strategy, at.clone())).await;
+            let fragment = fragment(&ear).await;
+            assert_eq!(keys(&fragment), expected, "{strategy}");
+            let end = fragment.end.unwrap();
+            assert_eq!((end.failure, end.report.calls), (None, 0));
+            assert_eq!(end.answer.is_some(), strategy == "playbook:compare");
+        }
+    }
+    for (strategy, code, said) in [
+        ("playbook:none", "invalid_playbook", "there is no playbook \"none\""),
+        ("playbook:order-inquiry", "invalid_playbook", "parameters.message: missing"),
+        ("dream", "unknown_strategy", "no strategy \"dream\""),
+    ] {
+        ask(&node, strategy, request(100, strategy, at.clone())).await;
+        let fragment = fragment(&ear).await;
+        let (found, message, retryable) = failure(&fragment);
+        assert!(found == code && message.contains(said) && !retryable, "{found}: {message}");
+    }
+    assert!(model.asked().is_empty());
     node.shutdown.cancel();
 }

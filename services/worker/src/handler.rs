@@ -4,8 +4,8 @@ use crate::failures::with_failures_named;
 use crate::reading::{Reading, read};
 use async_trait::async_trait;
 use starling_agents::{
-    Agent, AgentCatalogue, AgentPurpose, EarlierAttempt, PromptBudget, SynthesisPrompt, WorkPrompt,
-    synthesis_messages, within, work_messages,
+    Agent, AgentCatalogue, AgentPurpose, EarlierAttempt, PromptBudget, SynthesisPrompt, TaskOutput,
+    WorkPrompt, synthesis_messages, within, work_messages,
 };
 use starling_llm::{
     Capacity, ChatRequest, Format, JsonCheck, Message, Model, ModelError, ModelErrorKind, Reuse,
@@ -18,7 +18,8 @@ use starling_runtime::{
     telemetry::{ActiveSpan, Spans},
 };
 use starling_service::{AgentsInForce, Asked, IntentTexts, Unread, Window, instant_of};
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
+use tokio::time::Instant;
 
 /// The code of a failure because a task names an agent that this worker does not have.
 pub const UNKNOWN_AGENT: &str = "unknown_agent";
@@ -59,7 +60,14 @@ pub struct WorkHandler {
 }
 
 /// What came of a task: the output or why there is none, and what the model call took.
-type Done = (Result<String, Failure>, CallReport);
+type Done = (Result<Output, Failure>, CallReport);
+
+/// A text that a task delivers.
+struct Output {
+    text: String,
+    /// Whether it is the task's fallback, and not of a model.
+    rule_based: bool,
+}
 
 impl WorkHandler {
     /// A worker that asks `model`.
@@ -78,7 +86,7 @@ impl WorkHandler {
         let Some(agent) = agent_for(task, &catalogue) else {
             let message = format!("this worker has no agent {:?}; the folder agents.dir decides", task.agent);
             // Another worker may have it.
-            return Ok(failed(UNKNOWN_AGENT, message, true));
+            return Ok(self.by_rule(failed(UNKNOWN_AGENT, message, true), task, &[]));
         };
         let mut span = self.spans.invoke_agent(&agent.name, &cx.traceparent);
         describe(&mut span, envelope, task);
@@ -86,10 +94,14 @@ impl WorkHandler {
             Ok(reading) => reading,
             Err(Unread::Failed(failure)) => {
                 span.fail(&failure.message);
-                return Ok((Err(failure), CallReport::default()));
+                return Ok(self.by_rule((Err(failure), CallReport::default()), task, &[]));
             }
             Err(Unread::Later(retry)) => return Err(retry),
         };
+        // How long the call may take counts from here: whoever waits for it does not know of queues.
+        let own_time = task.terms.timeout_ms.and_then(|ms| u64::try_from(ms).ok()).map(Duration::from_millis);
+        let deadline = instant_of(envelope.deadline, &self.clock);
+        let deadline = own_time.map_or(deadline, |own| deadline.min(Instant::now() + own));
         let purpose = agent.purpose.into();
         let ask = |budget: PromptBudget| ChatRequest {
             purpose,
@@ -98,7 +110,7 @@ impl WorkHandler {
             format: format_of(agent),
             max_tokens: budget.max_tokens(agent, task.allowance.as_ref()),
             temperature: agent.temperature,
-            deadline: instant_of(envelope.deadline, &self.clock),
+            deadline,
             traceparent: Some(span.traceparent().to_string()),
             allowance: task.allowance,
             reuse: Reuse::for_attempt(task.attempt),
@@ -113,7 +125,8 @@ impl WorkHandler {
                 }
                 Err(failure) => {
                     span.fail(&failure.message);
-                    return Ok((Err(failure), CallReport::default()));
+                    let done = (Err(failure), CallReport::default());
+                    return Ok(self.by_rule(done, task, &reading.results));
                 }
             }
         } else {
@@ -134,9 +147,9 @@ impl WorkHandler {
             Ok(reply) => {
                 match agent.output_schema.as_ref().map_or(Ok(()), |schema| schema.check(&reply.text)) {
                     Ok(()) if task.kind == TaskKind::Synthesis && agent.output_schema.is_none() => {
-                        (Ok(with_failures_named(reply.text, &reading.results)), reply.report)
+                        (said(with_failures_named(reply.text, &reading.results)), reply.report)
                     }
-                    Ok(()) => (Ok(reply.text), reply.report),
+                    Ok(()) => (said(reply.text), reply.report),
                     Err(wrong) => {
                         self.model.forget(&question).await;
                         let failure = misfit(&wrong);
@@ -149,15 +162,22 @@ impl WorkHandler {
             }
             Err(error) => {
                 let mut failure = error.to_failure();
-                // It was the deadline of this attempt. Whether there is time for another, the coordinator knows.
-                failure.retryable |= error.kind == ModelErrorKind::Deadline;
+                // It was the deadline of this attempt. Whether there is time for another, the coordinator knows. Who has
+                // something to say at once does not try again.
+                let is_late = error.kind == ModelErrorKind::Deadline;
+                failure.retryable |= is_late;
+                failure.retryable &= !(is_late && own_time.is_some() && task.terms.fallback.is_some());
                 (Err(failure), error.report)
             }
         };
         if let Err(failure) = &done.0 {
             span.fail(&failure.message);
         }
-        Ok(done)
+        Ok(self.by_rule(done, task, &reading.results))
+    }
+
+    fn by_rule(&self, done: Done, task: &Task, results: &[TaskOutput]) -> Done {
+        by_rule(done, task, results, self.options.max_output_bytes)
     }
 
     /// A question about parts is asked as it is, or not at all: what would be left out of it, nobody would read.
@@ -193,7 +213,14 @@ impl WorkHandler {
         let allowance = task.allowance.as_ref().filter(|_| task.terms.parts.is_none());
         within(allowance, agent, budget, |budget| match task.kind {
             TaskKind::Synthesis => {
-                let prompt = SynthesisPrompt { goal: &task.goal, inputs, items, parameters, results };
+                let prompt = SynthesisPrompt {
+                    goal: &task.goal,
+                    instruction: &task.instruction,
+                    inputs,
+                    items,
+                    parameters,
+                    results,
+                };
                 synthesis_messages(agent, &prompt, budget)
             }
             TaskKind::Work | TaskKind::Reduce => {
@@ -219,13 +246,13 @@ impl WorkHandler {
     /// The envelope of a result: a good one goes where the task says, a failed one to the coordinator.
     fn result(&self, envelope: &Envelope, task: &Task, done: Done, worker: &str) -> Envelope {
         let (output, report) = done;
+        let coordinator = || Tag::role(Role::Coordinator).with_lane(envelope.intent_id.as_str());
+        let none = Output { text: String::new(), rule_based: false };
         let (tag, output, failure) = match output {
+            // There is nothing to judge in what is said by rule.
+            Ok(output) if output.rule_based => (coordinator(), output, None),
             Ok(output) => (task.next_tag.clone(), output, None),
-            Err(failure) => (
-                Tag::role(Role::Coordinator).with_lane(envelope.intent_id.as_str()),
-                String::new(),
-                Some(failure),
-            ),
+            Err(failure) => (coordinator(), none, Some(failure)),
         };
         Envelope {
             id: EnvelopeId::of_step("result", &task.task_id, task.attempt, task.step),
@@ -246,12 +273,12 @@ impl WorkHandler {
                 goal: task.goal.clone(),
                 instruction: task.instruction.clone(),
                 min_score: task.min_score,
-                output,
+                output: output.text,
                 failure,
                 report,
                 worker: worker.to_owned(),
                 critic_allowance: task.critic_allowance,
-                rule_based: false,
+                rule_based: output.rule_based,
             }),
         }
     }
@@ -292,7 +319,7 @@ impl EnvelopeHandler for WorkHandler {
 
     fn failed(&self, envelope: &Envelope, reason: &str) -> Option<Envelope> {
         let Body::Task(task) = &envelope.body else { return None };
-        let done = failed("dead_letter", reason.to_owned(), true);
+        let done = self.by_rule(failed("dead_letter", reason.to_owned(), true), task, &[]);
         Some(self.result(envelope, task, done, ""))
     }
 }
@@ -307,6 +334,34 @@ fn in_parts(error: ModelError) -> ModelError {
         error.message
     );
     ModelError { message, ..error }
+}
+
+/// Puts the fallback of a task in the place of a failure that is for good.
+fn by_rule((output, report): Done, task: &Task, results: &[TaskOutput], max_bytes: usize) -> Done {
+    let Err(failure) = &output else { return (output, report) };
+    let for_good = !failure.retryable || task.last_attempt;
+    let Some(fallback) = task.terms.fallback.as_ref().filter(|_| for_good) else { return (output, report) };
+    tracing::info!(task_id = %task.task_id, code = failure.code, reason = failure.message, "answered by rule");
+    let mut text = fallback.text.clone();
+    let mut left_out = 0;
+    for result in results.iter().filter(|_| fallback.with_results) {
+        let Ok(output) = &result.output else { continue };
+        let part = format!("\n\n## {}\n\n{}", result.title, output.trim());
+        if text.len() + part.len() > max_bytes {
+            left_out += 1;
+        } else {
+            text.push_str(&part);
+        }
+    }
+    if left_out > 0 {
+        text.push_str(&format!("\n\n({left_out} more results are too long to be given here.)"));
+    }
+    (Ok(Output { text, rule_based: true }), report)
+}
+
+/// What a model said.
+fn said(text: String) -> Result<Output, Failure> {
+    Ok(Output { text, rule_based: false })
 }
 
 fn agent_for<'c>(task: &Task, catalogue: &'c AgentCatalogue) -> Option<&'c Agent> {

@@ -6,8 +6,8 @@ use starling_llm::{
     Capacity, ChatRequest, Encoding, Format, Model, ModelChoice, ModelErrorKind, OfflineModel, Purpose,
 };
 use starling_protocol::{
-    Allowance, Body, CallReport, Dependency, Failure, Feedback, IndexRange, Input, Intent, IntentId,
-    RecordRef, Role, RunId, Tag, Task, TaskId, TaskKind, TaskResult, TaskTerms, Topic,
+    Allowance, Body, CallReport, Dependency, Failure, Fallback, Feedback, IndexRange, Input, Intent,
+    IntentId, RecordRef, Role, RunId, Tag, Task, TaskId, TaskKind, TaskResult, TaskTerms, Topic,
 };
 use starling_runtime::{Node, telemetry::Spans};
 use starling_service::{
@@ -383,6 +383,55 @@ async fn a_reply_that_cannot_be_used_is_given_to_nobody_else_and_a_later_attempt
         assert_eq!((result.report.calls, result.report.cached_calls), (calls, cached_calls), "{said}");
     }
     assert_eq!(model.asked().len(), 3);
+    stage.node.shutdown.cancel();
+}
+
+#[tokio::test]
+async fn a_fallback_takes_the_place_of_a_failure_that_is_for_good() {
+    let fallback = |with_results| Some(Fallback { text: "By rule.".into(), with_results });
+    let terms = |timeout_ms, fallback| TaskTerms { timeout_ms, fallback, ..TaskTerms::default() };
+    for (kind, terms, last_attempt, expected) in [
+        // Of no use to try again.
+        (ModelErrorKind::BadRequest, terms(None, fallback(false)), false, Some("By rule.")),
+        // Too slow for who waits: it is not tried again either.
+        (ModelErrorKind::Deadline, terms(Some(60_000), fallback(false)), false, Some("By rule.")),
+        (ModelErrorKind::Deadline, terms(Some(60_000), None), false, None),
+        (ModelErrorKind::Deadline, terms(None, fallback(false)), false, None),
+        // Passing trouble: as long as another attempt comes, it may do better.
+        (ModelErrorKind::Server, terms(Some(60_000), fallback(false)), false, None),
+        (ModelErrorKind::Server, terms(Some(60_000), fallback(false)), true, Some("By rule.")),
+        (
+            ModelErrorKind::Server,
+            terms(None, fallback(true)),
+            true,
+            Some("By rule.\n\n## First\n\nwhat came before"),
+        ),
+        (ModelErrorKind::Server, terms(None, None), true, None),
+    ] {
+        let stage = stage(ScriptedModel::new(move |_| Answer::Fail(kind))).await;
+        let at = stored(&stage, earlier_result("what came before")).await;
+        let first = Dependency {
+            task_id: task().task_id,
+            title: "First".into(),
+            result: Some(at),
+            failure: None,
+            number: 0,
+        };
+        give(&stage, Task { terms, last_attempt, dependencies: vec![first], ..task() }).await;
+        // Nobody is asked to judge it.
+        let result = result(&stage.coordinator).await;
+        assert_eq!(
+            (result.output.as_str(), result.rule_based),
+            (expected.unwrap_or_default(), expected.is_some())
+        );
+        assert_eq!((result.failure.is_none(), result.report.calls), (expected.is_some(), 1));
+        stage.node.shutdown.cancel();
+    }
+    // A good result is the model's, whatever there would be in its place.
+    let stage = stage(ScriptedModel::saying("of the model")).await;
+    give(&stage, Task { terms: terms(Some(60_000), fallback(true)), last_attempt: true, ..task() }).await;
+    let result = result(&stage.critic).await;
+    assert_eq!((result.output.as_str(), result.rule_based), ("of the model", false));
     stage.node.shutdown.cancel();
 }
 

@@ -190,7 +190,11 @@ async fn live(
     let parts =
         NodeParts { spans: Spans::off(), clock, random, codec: Codec::default(), process: name, shutdown };
     let node = Node::connect(settings, bus, parts).await.map_err(|error| error.to_string())?;
-    let parts = Parts { model: SimModel::new(network, calls, life, seed), agents: catalogue().into() };
+    let parts = Parts {
+        model: SimModel::new(network, calls, life, seed),
+        agents: catalogue().into(),
+        playbooks: Arc::default(),
+    };
     let served = match service {
         Service::Planner => starling_planner::serve(node.clone(), parts).await.map_err(|e| e.to_string()),
         Service::Worker => starling_worker::serve(node.clone(), parts, None).await.map_err(|e| e.to_string()),

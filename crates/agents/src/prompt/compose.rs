@@ -94,6 +94,8 @@ pub struct JudgePrompt<'a> {
 pub struct SynthesisPrompt<'a> {
     /// The user's wish.
     pub goal: &'a str,
+    /// What to make of the results.
+    pub instruction: &'a str,
     /// Texts that came with the wish.
     pub inputs: &'a [Input],
     /// Things that came with the wish.
@@ -180,19 +182,22 @@ pub fn judge_messages(agent: &Agent, prompt: &JudgePrompt<'_>, budget: PromptBud
     conversation(agent, user)
 }
 
-/// The conversation that asks for the answer: sections Goal, Parameters, Inputs, Items, Results.
+/// The conversation that asks for the answer: sections Goal, Instruction, Parameters, Inputs,
+/// Items, Results.
 #[must_use]
 pub fn synthesis_messages(agent: &Agent, prompt: &SynthesisPrompt<'_>, budget: PromptBudget) -> Vec<Message> {
     let goal = leading(prompt.goal, budget);
+    let instruction = leading(prompt.instruction, budget);
     let mut material = Material::default();
     material.parameters(prompt.parameters);
     material.inputs(prompt.inputs);
     material.items(prompt.items);
     material.results(prompt.results);
-    let mut material = material.shared(left(budget, [Some(&goal)]));
+    let mut material = material.shared(left(budget, [Some(&goal), Some(&instruction)]));
 
     let mut user = Sections::default();
     user.section("Goal").text(&goal);
+    user.section("Instruction").text(&instruction);
     material.write(&mut user);
     conversation(agent, user)
 }
@@ -396,6 +401,7 @@ mod tests {
             catalogue.synthesizer(),
             &SynthesisPrompt {
                 goal: "g",
+                instruction: "i",
                 inputs: &[input("small", "tiny text"), input("large", &large)],
                 items: &[],
                 parameters: &BTreeMap::new(),

@@ -87,7 +87,7 @@ impl Coordinator {
         at: &RecordRef,
     ) -> Option<(OutcomeStatus, String)> {
         let of = *self.settings.tenants.of(tenant)?;
-        let unpriced = self.settings.costs.without_price(intent.strategy == SINGLE);
+        let unpriced = self.settings.costs.without_price(&strategy_of(&intent.strategy));
         if of.budget.cost_usd.is_some() && !unpriced.is_empty() {
             let models = unpriced.join(", ");
             let reason = format!(
@@ -218,6 +218,11 @@ impl Coordinator {
     }
 }
 
+/// How an intent is planned; names are checked before it is accepted.
+pub(super) fn strategy_of(name: &str) -> PlanStrategy {
+    name.parse().unwrap_or_default()
+}
+
 /// Whether tasks have something to read in an intent's own record.
 pub(super) fn has_texts(intent: &Intent) -> bool {
     !(intent.inputs.is_empty() && intent.items.is_empty() && intent.parameters.is_empty())
@@ -298,7 +303,7 @@ fn effective_budget(intent: &Intent, settings: &CoordinatorSettings) -> Result<B
         }
         cost => cost.or(settings.max_cost_usd),
     };
-    let unpriced = settings.costs.without_price(intent.strategy == SINGLE);
+    let unpriced = settings.costs.without_price(&strategy_of(&intent.strategy));
     if cost_usd.is_some() && !unpriced.is_empty() {
         let models = unpriced.join(", ");
         return Err(format!(
@@ -311,6 +316,3 @@ fn effective_budget(intent: &Intent, settings: &CoordinatorSettings) -> Result<B
         cost_usd,
     })
 }
-
-/// The strategy in which the whole intent is one task, whose result is the answer.
-pub(super) const SINGLE: &str = "single";

@@ -6,11 +6,16 @@ use starling_protocol::state::TaskEntity;
 use starling_protocol::{Failure, Judgement, Timestamp};
 use std::time::Duration;
 
+/// The note about a task whose result is its fallback.
+pub(super) const RULE_BASED: &str = "rule_based";
+
 /// How an attempt ended.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AttemptReport {
     /// There is a result, and nobody was asked to score it.
     Done,
+    /// There is the result that stands in where the model gives none.
+    RuleBased,
     /// There is a result, and a critic spoke of it.
     Judged(Judgement),
     /// There is no result.
@@ -83,6 +88,9 @@ pub fn judge_attempt(
     let attempts_left = task.attempt < rules.max_attempts;
     match report {
         AttemptReport::Done => AttemptDecision::Accept { score: None, note: None },
+        // Of an earlier attempt there is what a model said, if not well enough.
+        AttemptReport::RuleBased if task.best.is_some() => AttemptDecision::KeepBest,
+        AttemptReport::RuleBased => AttemptDecision::Accept { score: None, note: Some(RULE_BASED) },
         AttemptReport::Judged(judgement) => match readable_score(judgement) {
             // A judge that is down or unreadable is never a bad score.
             Err(note) => AttemptDecision::Accept { score: None, note: Some(note) },

@@ -5,7 +5,7 @@ use super::budget::{Budget, call, plus};
 use super::live::Live;
 use super::reduction::tops;
 use starling_protocol::state::{Amount, TaskEntity};
-use starling_protocol::{RecordRef, TaskKind, TaskSpec, TaskState};
+use starling_protocol::{PlanStrategy, RecordRef, TaskKind, TaskSpec, TaskState};
 use std::collections::BTreeMap;
 
 /// Headings, limits and the like of any prompt.
@@ -165,9 +165,10 @@ impl CallCosts {
 
     /// The models of an intent of which nobody knows what they cost.
     #[must_use]
-    pub fn without_price(&self, single: bool) -> Vec<&str> {
-        let ends = if single { Vec::new() } else { vec![&self.planner, &self.critic, &self.synthesizer] };
-        let agents = self.workers.values().chain(ends);
+    pub fn without_price(&self, strategy: &PlanStrategy) -> Vec<&str> {
+        let planner = Some(&self.planner).filter(|_| strategy.asks_planner());
+        let ends = [&self.critic, &self.synthesizer].into_iter().filter(|_| !strategy.is_single());
+        let agents = self.workers.values().chain(planner).chain(ends);
         let mut models: Vec<&str> =
             agents.filter(|agent| agent.price.is_none()).map(|agent| agent.model.as_str()).collect();
         models.sort_unstable();
@@ -175,10 +176,17 @@ impl CallCosts {
         models
     }
 
-    /// The least that an intent takes, of which nothing is known but its goal and how long its inputs are: a plan, one
-    /// task with its critic, and the answer.
+    /// The least that an intent takes, of which nothing is known but its goal and how long its inputs are: a plan, if a
+    /// model makes it, one task with its critic, and the answer.
     #[must_use]
-    pub fn least(&self, goal_bytes: usize, inputs_tokens: i64, single: bool, worker: &str) -> Amount {
+    pub fn least(
+        &self,
+        goal_bytes: usize,
+        inputs_tokens: i64,
+        strategy: &PlanStrategy,
+        worker: &str,
+    ) -> Amount {
+        let single = strategy.is_single();
         let step =
             Step { agent: worker, bytes: goal_bytes, tokens: inputs_tokens, headings: 1, critic: !single };
         let StepCost { work, critic } = self.step(&step);
@@ -186,7 +194,11 @@ impl CallCosts {
             return work;
         }
         let answer = self.answer(goal_bytes, LEAST_RESULTS_TOKENS, 1, Some(&Budget::default().none()));
-        [self.plan(goal_bytes, inputs_tokens), work, critic, answer].into_iter().fold(Amount::default(), plus)
+        let plan = match strategy.asks_planner() {
+            true => self.plan(goal_bytes, inputs_tokens),
+            false => Amount::default(),
+        };
+        [plan, work, critic, answer].into_iter().fold(Amount::default(), plus)
     }
 
     /// Why a budget does not cover the least that such an intent takes, if it does not.
@@ -196,14 +208,18 @@ impl CallCosts {
         budget: &Budget,
         goal_bytes: usize,
         inputs_tokens: i64,
-        single: bool,
+        strategy: &PlanStrategy,
         worker: &str,
     ) -> Option<String> {
-        let least = self.least(goal_bytes, inputs_tokens, single, worker);
+        let least = self.least(goal_bytes, inputs_tokens, strategy, worker);
         if !budget.is_bounded() || budget.fits(least) > 0 {
             return None;
         }
-        let what = if single { "one task" } else { "a plan, a task and an answer" };
+        let what = match strategy {
+            PlanStrategy::Single => "one task",
+            PlanStrategy::Llm | PlanStrategy::Auto => "a plan, a task and an answer",
+            PlanStrategy::Map | PlanStrategy::Playbook(_) => "a task and an answer",
+        };
         let counts_tokens = budget.tokens.is_some() || budget.cost_usd.is_some();
         let needed = Budget {
             calls: Some(least.calls),
@@ -318,7 +334,13 @@ fn answer(costs: &CallCosts, live: &Live, room: Option<&Budget>) -> Amount {
             _ => costs.expected_result(&task.agent),
         })
         .sum();
-    costs.answer(live.intent.goal.len(), results.saturating_add(inputs_tokens(live)), tops.len() + 1, room)
+    let instruction = live.run.answer.as_ref().map_or(0, |answer| answer.instruction.len());
+    costs.answer(
+        live.intent.goal.len().saturating_add(instruction),
+        results.saturating_add(inputs_tokens(live)),
+        tops.len() + 1,
+        room,
+    )
 }
 
 pub(super) fn result_tokens(on: &TaskEntity) -> i64 {

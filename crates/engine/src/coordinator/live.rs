@@ -1,7 +1,7 @@
 //! One intent that has not ended: its entities, and what is derived from them so that a step need not look
 //! at every task. Everything derived follows from the entities alone, whatever the order they come in.
 
-use super::admission::SINGLE;
+use super::admission::strategy_of;
 use starling_protocol::state::{IntentEntity, Phase, RunEntity, TaskEntity};
 use starling_protocol::{IntentId, Priority, TaskCounts, TaskId, TaskKind, TaskState, Timestamp, Usage};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -132,7 +132,12 @@ impl Live {
 
     /// Whether the intent is one task, whose result is the answer.
     pub(super) fn is_single(&self) -> bool {
-        self.intent.strategy == SINGLE
+        strategy_of(&self.intent.strategy).is_single()
+    }
+
+    /// Whether a model has to be asked for its plan.
+    pub(super) fn asks_planner(&self) -> bool {
+        strategy_of(&self.intent.strategy).asks_planner()
     }
 
     /// Whether results are taken as they come by now.

@@ -59,7 +59,7 @@ pub use attempt::{AttemptDecision, AttemptReport, AttemptRules, judge_attempt};
 pub use counters::Counters;
 pub use estimate::{AgentCost, CallCosts, Step, StepCost, TokenPrice};
 pub use event::{Changes, Destination, Effect, Event, FleetView, Load, Milestone, WorkerMember};
-pub use plan::{PlanFault, PlanLimits, validate};
+pub use plan::{PlanFault, PlanLimits, validate, validate_answer};
 pub use settings::CoordinatorSettings;
 pub use tenants::{TenantBudget, TenantBudgets};
 

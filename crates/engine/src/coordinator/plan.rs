@@ -1,7 +1,7 @@
 //! What a plan must look like.
 
 use super::settings::CoordinatorSettings;
-use starling_protocol::TaskSpec;
+use starling_protocol::{AnswerSpec, TaskSpec, TaskTerms};
 use std::collections::{HashMap, HashSet};
 
 /// Bounds of a plan.
@@ -161,6 +161,7 @@ pub(super) fn fragment_faults(
                 faults.push(PlanFault::LongField { key: key(), field, bytes: text.len(), limit });
             }
         }
+        faults.extend(long_fallback(&task.terms, &key(), limits));
         if is_taken(&task.key) || !keys.insert(task.key.as_str()) {
             faults.push(PlanFault::DuplicateKey { key: key() });
         }
@@ -172,6 +173,25 @@ pub(super) fn fragment_faults(
         }
     }
     faults
+}
+
+/// Checks how a plan wants the answer to be made.
+///
+/// # Errors
+/// Its texts are too long.
+pub fn validate_answer(answer: &AnswerSpec, limits: &PlanLimits) -> Result<(), Vec<PlanFault>> {
+    const KEY: &str = "answer";
+    let (bytes, limit) = (answer.instruction.len(), limits.max_instruction_bytes);
+    let long = PlanFault::LongField { key: KEY.to_owned(), field: "instruction", bytes, limit };
+    let mut faults: Vec<PlanFault> = (bytes > limit).then_some(long).into_iter().collect();
+    faults.extend(long_fallback(&answer.terms, KEY, limits));
+    if faults.is_empty() { Ok(()) } else { Err(faults) }
+}
+
+/// A fallback is kept like an instruction, and may be no longer.
+fn long_fallback(terms: &TaskTerms, key: &str, limits: &PlanLimits) -> Option<PlanFault> {
+    let (bytes, limit) = (terms.fallback.as_ref()?.text.len(), limits.max_instruction_bytes);
+    (bytes > limit).then(|| PlanFault::LongField { key: key.to_owned(), field: "fallback", bytes, limit })
 }
 
 fn graph_faults(tasks: &[TaskSpec], limits: &PlanLimits) -> Vec<PlanFault> {

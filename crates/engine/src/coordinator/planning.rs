@@ -4,7 +4,7 @@
 //! complete: the process that ran it is gone. A complete plan ignores new runs.
 
 use super::plan::{describe, fragment_faults};
-use super::{Coordinator, Milestone, PlanLimits, counters::Stale, live::Live, validate};
+use super::{Coordinator, Milestone, PlanLimits, counters::Stale, live::Live, validate, validate_answer};
 use starling_protocol::state::{Phase, RunEntity, TaskEntity};
 use starling_protocol::{
     IntentId, OutcomeStatus, PlanEnd, PlanFragment, RunId, TaskId, TaskKind, TaskSpec, TaskState, TaskTerms,
@@ -245,7 +245,8 @@ impl Coordinator {
         }
         let Some(live) = self.store.live(id) else { return };
         let limits = PlanLimits::new(&self.settings, live.intent.max_tasks);
-        match validate(&specs(live), &limits) {
+        let of_answer = end.answer.as_ref().map_or(Ok(()), |answer| validate_answer(answer, &limits));
+        match validate(&specs(live), &limits).and(of_answer) {
             Err(faults) => self.plan_again(id, None, PlanLoss::Refused(describe(&faults)), trace),
             Ok(()) => {
                 let took = self.now.since(live.intent.accepted_at);

@@ -17,6 +17,10 @@ use std::ops::Range;
 /// The note about an answer for which results had to be shortened.
 const RESULTS_SHORTENED: &str = "results_shortened";
 
+/// What is made of the results where the plan does not say it.
+const DEFAULT_ANSWER: &str = "Answer the goal with the results of the tasks.";
+
+/// What is made of results that are too many.
 const INSTRUCTION: &str = "Condense these results for whoever answers the goal out of them.";
 
 /// Of a prompt's texts, what came with the wish may take this part where results need the rest.
@@ -105,13 +109,19 @@ impl Coordinator {
         if groups.is_empty() {
             let tops = tops(live);
             let shortened = is_too_much(&self.settings, live, &tops);
+            let wanted = live.run.answer.clone().unwrap_or_default();
+            let instruction = match wanted.instruction.as_str() {
+                "" => DEFAULT_ANSWER.to_owned(),
+                wanted => wanted.to_owned(),
+            };
             let synthesis = TaskEntity {
                 task_id: TaskId::synthesis(id, &run),
                 kind: TaskKind::Synthesis,
                 ordinal,
                 key: "synthesis".into(),
                 title: "Answer".into(),
-                instruction: "Answer the goal with the results of the tasks.".into(),
+                instruction,
+                terms: wanted.terms,
                 agent: self.settings.synthesizer_agent.clone(),
                 depends_on: tops.iter().map(|task| task.key.clone()).collect(),
                 state: TaskState::Ready,

@@ -4,7 +4,7 @@
 //! in full until it says something after all. What a process spent that died is known to nobody and not counted: its step
 //! is done again by another one, once, within the same reservation.
 
-use super::admission::has_texts;
+use super::admission::{has_texts, strategy_of};
 use super::budget::{Budget, Said, minus, plus, reported, spent, times, tries, tries_of_ends, unsaid};
 use super::live::{Live, has_ended};
 use super::purse::{Draw, means};
@@ -133,15 +133,24 @@ fn is_stuck(settings: &CoordinatorSettings, store: &Store, now: Timestamp, live:
 impl Coordinator {
     /// Why an intent's budget does not cover the least that it takes.
     pub(super) fn uncovered(&self, intent: &Intent, budget: &Budget, at: &RecordRef) -> Option<String> {
-        let single = intent.strategy == super::admission::SINGLE;
+        let strategy = strategy_of(&intent.strategy);
         let inputs = if has_texts(intent) { estimate::inputs_of(at) } else { 0 };
-        self.settings.costs.shortfall(budget, intent.goal.len(), inputs, single, &self.settings.worker_agent)
+        self.settings.costs.shortfall(
+            budget,
+            intent.goal.len(),
+            inputs,
+            &strategy,
+            &self.settings.worker_agent,
+        )
     }
 
     /// Reserves what a plan may take. `Some(None)` if nothing bounds it; `None` if it cannot be asked for now: either the
     /// intent's own budget does not cover it, and the intent has ended, or it waits for its tenant's.
     pub(super) fn reserve_plan(&mut self, id: &IntentId, trace: &str) -> Option<Option<Allowance>> {
         let live = self.store.live(id)?;
+        if !live.asks_planner() {
+            return Some(None); // it takes no call
+        }
         let means = means(&self.settings, &self.store, self.now, live);
         let own = Budget::of(&live.intent);
         let costs = &self.settings.costs;

@@ -1,7 +1,7 @@
 //! What workers and critics say. Only the first word about the present step of the present attempt in the
 //! run in force counts; what follows from it is decided in `attempt.rs`.
 
-use super::attempt::readable_score;
+use super::attempt::{RULE_BASED, readable_score};
 use super::budget::Said;
 use super::live::{Live, has_ended};
 use super::reserve::{over_budget_reason, said_in, said_of};
@@ -34,8 +34,8 @@ impl Coordinator {
         let Some(ordinal) = self.current(id, &name) else {
             return self.settled_late(id, &result.task_id, result.attempt, &[&result.report]);
         };
-        // If it has not failed, its critic could not work, and does not say what it took.
-        let critic = result.critic_allowance.filter(|_| result.failure.is_none());
+        // If it has not failed, its critic could not work, and does not say what it took. Nobody judges what is made by rule.
+        let critic = result.critic_allowance.filter(|_| result.failure.is_none() && !result.rule_based);
         let unheard = self.unheard_critic(id, ordinal, critic);
         self.settle(id, ordinal, &[&result.report], said_of(result.failure.as_ref()), unheard);
         match result.failure {
@@ -44,7 +44,8 @@ impl Coordinator {
             }
             None => {
                 let output = Some(result.output);
-                self.attempt_ended(id, ordinal, &AttemptReport::Done, Some(at), output, trace);
+                let report = if result.rule_based { AttemptReport::RuleBased } else { AttemptReport::Done };
+                self.attempt_ended(id, ordinal, &report, Some(at), output, trace);
             }
         }
     }
@@ -107,6 +108,9 @@ impl Coordinator {
         let decision = judge_attempt(task, report, &rules, now);
         let answers = is_answer(live, task);
         let note = match decision {
+            AttemptDecision::Accept { note: Some(RULE_BASED), .. } => {
+                Some(format!("{RULE_BASED}:{}", task.key))
+            }
             AttemptDecision::Accept { note: Some(note), .. } => Some(format!("{note}:{}", task.title)),
             AttemptDecision::KeepBest => Some(format!("low_score:{}", task.title)),
             _ => None,
@@ -179,7 +183,7 @@ fn is_answer(live: &Live, task: &TaskEntity) -> bool {
 /// Keeps what an attempt brought, whatever is decided.
 fn note_report(task: &mut TaskEntity, report: &AttemptReport, result: Option<&RecordRef>) {
     match report {
-        AttemptReport::Done => {}
+        AttemptReport::Done | AttemptReport::RuleBased => {}
         AttemptReport::Failed(failure) => task.failure = Some(failure.clone()),
         AttemptReport::Judged(judgement) => {
             let Ok((score, feedback)) = readable_score(judgement) else { return };

@@ -4,8 +4,8 @@ use crate::builders::*;
 use starling_engine::coordinator::{Coordinator, CoordinatorSettings, Destination, Effect, Event};
 use starling_engine::coordinator::{FleetView, Milestone, WorkerMember};
 use starling_protocol::{
-    Body, Envelope, EnvelopeId, Fallback, IndexRange, Limits, OutcomeStatus, TaskKind, TaskSpec, TaskState,
-    TaskTerms, TaskTurn, Timestamp,
+    AnswerSpec, Body, Envelope, EnvelopeId, Fallback, IndexRange, Limits, OutcomeStatus, PlanEnd, TaskKind,
+    TaskSpec, TaskState, TaskTerms, TaskTurn, Timestamp,
 };
 use std::collections::HashMap;
 use std::time::Duration;
@@ -214,6 +214,72 @@ fn the_terms_of_a_task_reach_the_worker_and_it_knows_the_last_attempt() {
     assert_eq!((&job(&first[0]).terms, job(&first[0]).last_attempt), (&terms, false));
     let second = tasks(&step(&mut coordinator, verdict(&first[0], scored(0.1))));
     assert_eq!((&job(&second[0]).terms, job(&second[0]).last_attempt), (&terms, true));
+}
+
+/// What a worker says by rule.
+fn by_rule(task: &Envelope) -> Envelope {
+    let mut said = result(task, None);
+    if let Body::TaskResult(result) = &mut said.body {
+        result.rule_based = true;
+    }
+    said
+}
+
+#[test]
+fn what_is_said_by_rule_is_taken_without_a_critic_and_noted_by_its_key() {
+    let specs = vec![spec(0, "a", &[]), spec(1, "b", &[])];
+    let (mut coordinator, first) = planned(settings(), specs);
+    step(&mut coordinator, by_rule(&first[0]));
+    // Once there is an attempt of a model, if not a good one, that is better than a rule.
+    let again = tasks(&step(&mut coordinator, verdict(&first[1], scored(0.2))));
+    let synthesis = tasks(&step(&mut coordinator, by_rule(&again[0])));
+    let results: Vec<bool> = job(&synthesis[0]).dependencies.iter().map(|on| on.result.is_some()).collect();
+    assert_eq!(results, [true, true]);
+    let effects = step(&mut coordinator, by_rule(&synthesis[0]));
+    let outcome = outcome(&effects).unwrap();
+    assert_eq!(outcome.status, OutcomeStatus::Succeeded);
+    assert_eq!(outcome.answer, "output of Answer");
+    assert_eq!(outcome.degraded, ["rule_based:a", "low_score:title b", "rule_based:synthesis"]);
+    assert_eq!((outcome.task_reports[0].score, outcome.task_reports[1].score), (None, Some(0.2)));
+}
+
+#[test]
+fn a_plan_says_how_its_answer_is_made() {
+    let mut coordinator = coordinator(settings());
+    coordinator.step(START, received(1, intent("a", "playbook:x", 5)));
+    let terms = TaskTerms { timeout_ms: Some(7), ..TaskTerms::default() };
+    let answer = Some(AnswerSpec { instruction: "One line".into(), terms: terms.clone() });
+    let end = plan_end().map(|end| PlanEnd { answer, ..end });
+    let effects =
+        coordinator.step(START, received(2, fragment("a", 1, &run(1), 0, vec![spec(0, "a", &[])], end)));
+    let first = tasks(&effects);
+    let synthesis = tasks(&step(&mut coordinator, verdict(&first[0], scored(0.9))));
+    assert_eq!((job(&synthesis[0]).instruction.as_str(), &job(&synthesis[0]).terms), ("One line", &terms));
+    let effects = step(&mut coordinator, result(&synthesis[0], None));
+    assert_eq!(outcome(&effects).unwrap().strategy, "playbook:x");
+}
+
+#[test]
+fn texts_that_stand_in_are_no_longer_than_instructions() {
+    let fallback = |bytes: usize| TaskTerms {
+        fallback: Some(Fallback { text: "x".repeat(bytes), with_results: false }),
+        ..TaskTerms::default()
+    };
+    let most = settings().max_instruction_bytes;
+    for (of_task, of_answer, fits) in [(most, most, true), (most + 1, 1, false), (1, most + 1, false)] {
+        let mut coordinator = coordinator(settings());
+        coordinator.step(START, received(1, intent("a", "playbook:x", 5)));
+        let task = TaskSpec { terms: fallback(of_task), ..spec(0, "a", &[]) };
+        let answer = Some(AnswerSpec { instruction: String::new(), terms: fallback(of_answer) });
+        let end = plan_end().map(|end| PlanEnd { answer, ..end });
+        let effects = coordinator.step(START, received(2, fragment("a", 1, &run(1), 0, vec![task], end)));
+        let asked_again = sent(&effects).find_map(|envelope| match &envelope.body {
+            Body::PlanRequest(request) => request.feedback.clone(),
+            _ => None,
+        });
+        assert_eq!(asked_again.is_none(), fits, "{asked_again:?}");
+        assert!(fits || asked_again.unwrap().contains("bytes of fallback, at most 8192 are allowed"));
+    }
 }
 
 #[test]

@@ -74,6 +74,8 @@ pub struct Settings {
     pub statelog: StateLogSettings,
     /// The model.
     pub model: ModelSettings,
+    /// Folder of playbooks over the built-in ones; `None` for none.
+    pub playbooks_dir: Option<PathBuf>,
     /// Folder of agents; `None` takes the built-in ones.
     pub agents_dir: Option<PathBuf>,
     /// Largest material of one prompt, in bytes.

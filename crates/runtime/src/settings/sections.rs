@@ -260,6 +260,7 @@ pub(super) fn read(r: &mut Reader) -> Settings {
             max_record: r.size("statelog.max_record", 16 << 10..=64 << 20),
         },
         model: super::model::read(r),
+        playbooks_dir: r.optional("playbooks.dir").map(PathBuf::from),
         agents_dir: r.optional("agents.dir").map(PathBuf::from),
         conversation: super::conversation::read(r),
         agents_max_instruction_tokens: r.integer("agents.max_instruction_tokens", 20..=100_000),

@@ -51,7 +51,8 @@ impl<'a> Fragments<'a> {
 
     /// Adds a task to the fragment that is being gathered.
     pub(super) async fn add(&mut self, task: TaskSpec, now: Timestamp) {
-        let bytes = task.instruction.len() + task.title.len() + task.key.len();
+        let fallback = task.terms.fallback.as_ref().map_or(0, |fallback| fallback.text.len());
+        let bytes = task.instruction.len() + task.title.len() + task.key.len() + fallback;
         if !self.waiting.is_empty() && self.waiting_bytes + bytes > self.max_bytes {
             self.flush(now).await;
         }

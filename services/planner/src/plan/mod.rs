@@ -19,6 +19,7 @@ use starling_agents::{
     within,
 };
 use starling_llm::{ChatRequest, Format, Model, ModelError, Purpose, Reuse, StreamEvent, TextStream};
+use starling_playbooks::{Plan, Playbooks, Wish};
 use starling_protocol::{
     Body, CallReport, Envelope, Failure, Input, PlanEnd, PlanFragment, PlanRequest, PlanStrategy, RecordRef,
     RunId, TaskSpec, ids::digest,
@@ -32,6 +33,9 @@ use tokio::time::Instant;
 
 /// The code of a failure because the model's plan cannot be used.
 pub const INVALID_PLAN: &str = "invalid_plan";
+
+/// The code of a failure because a playbook cannot be used for an intent.
+pub const INVALID_PLAYBOOK: &str = "invalid_playbook";
 
 /// The code of a failure because this planner cannot plan in the way that is asked for.
 pub const UNKNOWN_STRATEGY: &str = "unknown_strategy";
@@ -64,6 +68,7 @@ impl Default for PlanOptions {
 pub struct PlanHandler {
     model: Arc<dyn Model>,
     agents: AgentsInForce,
+    playbooks: Arc<Playbooks>,
     spans: Spans,
     clock: Clock,
     random: Random,
@@ -77,13 +82,14 @@ impl PlanHandler {
     pub fn new(
         model: Arc<dyn Model>,
         agents: impl Into<AgentsInForce>,
+        playbooks: Arc<Playbooks>,
         spans: Spans,
         clock: Clock,
         random: Random,
         options: PlanOptions,
     ) -> Self {
         let (in_flight, window) = (InFlight::default(), Window::default());
-        Self { model, agents: agents.into(), spans, clock, random, options, in_flight, window }
+        Self { model, agents: agents.into(), playbooks, spans, clock, random, options, in_flight, window }
     }
 
     async fn plan(
@@ -100,20 +106,16 @@ impl PlanHandler {
             &cx.outbox,
             self.options.max_fragment_bytes,
         );
-        match request.strategy.parse() {
-            Ok(PlanStrategy::Llm) => {}
-            Ok(PlanStrategy::Single) => {
-                fragments.add(single_task(), self.clock.now()).await;
-                fragments.end(PlanEnd::default(), self.clock.now()).await;
-                return Ok(());
-            }
-            _ => {
-                let message = format!("this planner has no strategy {:?}", request.strategy);
-                let failure = Failure { code: UNKNOWN_STRATEGY.to_owned(), message, retryable: false };
-                let end = PlanEnd { failure: Some(failure), ..PlanEnd::default() };
-                fragments.end(end, self.clock.now()).await;
-                return Ok(());
-            }
+        let Ok(strategy) = request.strategy.parse::<PlanStrategy>() else {
+            let message = format!("this planner has no strategy {:?}", request.strategy);
+            let failure = Failure { code: UNKNOWN_STRATEGY.to_owned(), message, retryable: false };
+            fragments.end(failed(failure), self.clock.now()).await;
+            return Ok(());
+        };
+        if !strategy.asks_planner() {
+            let end = self.without_model(&strategy, request, cx, &mut fragments).await?;
+            fragments.end(end, self.clock.now()).await;
+            return Ok(());
         }
         let catalogue = self.agents.now();
         let agent = catalogue.planner();
@@ -128,7 +130,7 @@ impl PlanHandler {
                 let ask = |budget| self.question(envelope, request, &catalogue, texts, (cx, parent), budget);
                 self.ask(ask, request.max_tasks, &catalogue, &mut fragments).await
             }
-            Err(Unread::Failed(failure)) => PlanEnd { failure: Some(failure), ..PlanEnd::default() },
+            Err(Unread::Failed(failure)) => failed(failure),
             Err(Unread::Later(retry)) => return Err(retry),
         };
         span.set("starling.tasks", i64::from(fragments.ordinal()));
@@ -137,6 +139,48 @@ impl PlanHandler {
         }
         fragments.end(end, self.clock.now()).await;
         Ok(())
+    }
+
+    /// Makes a plan that takes no call; says how it ended.
+    async fn without_model(
+        &self,
+        strategy: &PlanStrategy,
+        request: &PlanRequest,
+        cx: &HandlerContext,
+        fragments: &mut Fragments<'_>,
+    ) -> Result<PlanEnd, HandleError> {
+        let intent = match &request.intent_ref {
+            Some(at) => cx.content.get(at).await.map(Some),
+            None => Ok(None),
+        };
+        let intent = match intent.map_err(Unread::from) {
+            Ok(intent) => intent,
+            Err(Unread::Failed(failure)) => return Ok(failed(failure)),
+            Err(Unread::Later(retry)) => return Err(retry),
+        };
+        let texts = IntentTexts::of(intent.as_ref());
+        let names: Vec<&str> = texts.inputs.iter().map(|input| input.name.as_str()).collect();
+        let wish = Wish {
+            goal: &request.goal,
+            parameters: texts.parameters,
+            items: texts.items,
+            inputs: &names,
+            max_tasks: usize::try_from(request.max_tasks).unwrap_or(0),
+        };
+        let plan = match self.playbooks.plan(strategy, &wish) {
+            None => Plan { goal: String::new(), tasks: vec![single_task()], answer: None },
+            Some(Ok(plan)) => plan,
+            // The intake has seen to that, with the playbooks of its own process.
+            Some(Err(faults)) => {
+                let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
+                let message = format!("{strategy}: {}", faults.join("; "));
+                return Ok(failed(Failure { code: INVALID_PLAYBOOK.to_owned(), message, retryable: false }));
+            }
+        };
+        for task in plan.tasks {
+            fragments.add(task, self.clock.now()).await;
+        }
+        Ok(PlanEnd { answer: plan.answer, ..PlanEnd::default() })
     }
 
     fn question(
@@ -311,7 +355,7 @@ impl EnvelopeHandler for PlanHandler {
             run: RunId::from_string(digest(&["dead-letter", envelope.id.as_str()])),
             seq: 0,
             tasks: Vec::new(),
-            end: Some(PlanEnd { failure: Some(failure), ..PlanEnd::default() }),
+            end: Some(failed(failure)),
         };
         Some(fragment_envelope(envelope, fragment, self.clock.now()))
     }
@@ -331,6 +375,11 @@ async fn read(
 fn ending(text: &PlanStream, tasks: i32) -> Result<(), Failure> {
     text.finish().map_err(|fault| invalid(fault.to_string()))?;
     if tasks == 0 { Err(invalid("the plan has no tasks".to_owned())) } else { Ok(()) }
+}
+
+/// The end of a run that made no call and has no plan.
+fn failed(failure: Failure) -> PlanEnd {
+    PlanEnd { failure: Some(failure), ..PlanEnd::default() }
 }
 
 fn invalid(message: String) -> Failure {

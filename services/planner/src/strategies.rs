@@ -1,0 +1,60 @@
+//! How an intent is planned, settled where it comes in: `auto` becomes one of the others, and what a playbook cannot be
+//! used for is rejected with everything that is wrong.
+
+use starling_engine::coordinator::{CoordinatorSettings, PlanFault, PlanLimits, validate, validate_answer};
+use starling_playbooks::{Fault, Playbooks, Wish, choose};
+use starling_protocol::{Intent, IntentFault, PlanStrategy};
+use std::sync::Arc;
+
+/// What is needed to settle how an intent is planned.
+#[derive(Clone, Debug)]
+pub struct Strategies {
+    playbooks: Arc<Playbooks>,
+    limits: PlanLimits,
+}
+
+impl Strategies {
+    /// With these playbooks, and the bounds of plans that the coordinator has.
+    #[must_use]
+    pub fn new(playbooks: Arc<Playbooks>, coordinator: &CoordinatorSettings) -> Self {
+        Self { playbooks, limits: PlanLimits::new(coordinator, coordinator.max_tasks) }
+    }
+
+    /// Settles how `intent` is planned, and gives it the goal of its playbook where it has none. An intent that says `auto`
+    /// says afterwards what was chosen.
+    ///
+    /// # Errors
+    /// Everything that it lacks or has wrong for its playbook.
+    pub fn settle(&self, intent: &mut Intent) -> Result<(), Vec<IntentFault>> {
+        let Ok(mut strategy) = intent.strategy.parse::<PlanStrategy>() else { return Ok(()) }; // refused elsewhere
+        let names: Vec<&str> = intent.inputs.iter().map(|input| input.name.as_str()).collect();
+        let most = intent.limits.max_tasks.and_then(|most| usize::try_from(most).ok());
+        let limits = PlanLimits { max_tasks: most.unwrap_or(self.limits.max_tasks), ..self.limits };
+        let wish = Wish {
+            goal: &intent.goal,
+            parameters: &intent.parameters,
+            items: &intent.items,
+            inputs: &names,
+            max_tasks: limits.max_tasks,
+        };
+        if strategy == PlanStrategy::Auto {
+            strategy = choose(&wish, &self.playbooks);
+        }
+        if let Some(plan) = self.playbooks.plan(&strategy, &wish) {
+            let plan = plan.map_err(|faults| faults.into_iter().map(intent_fault).collect::<Vec<_>>())?;
+            let of_answer = plan.answer.as_ref().map_or(Ok(()), |answer| validate_answer(answer, &limits));
+            validate(&plan.tasks, &limits).and(of_answer).map_err(|faults| {
+                let fault =
+                    |found: &PlanFault| IntentFault { path: String::new(), message: found.to_string() };
+                faults.iter().map(fault).collect::<Vec<_>>()
+            })?;
+            intent.goal = plan.goal;
+        }
+        intent.strategy = strategy.to_string();
+        Ok(())
+    }
+}
+
+fn intent_fault(Fault { path, message }: Fault) -> IntentFault {
+    IntentFault { path, message }
+}
