@@ -118,7 +118,7 @@ impl WorkHandler {
             model: agent.model.clone(),
         };
         let Asked { question, reply } = if task.terms.parts.is_some() {
-            let capacity = self.model.capacity(purpose);
+            let capacity = self.model.capacity(purpose, agent.model.as_ref());
             match self.whole(ask(PromptBudget::of_bytes(usize::MAX)), capacity) {
                 Ok(question) => {
                     Asked { reply: self.model.chat(question.clone()).await.map_err(in_parts), question }
@@ -130,7 +130,7 @@ impl WorkHandler {
                 }
             }
         } else {
-            self.window.chat(self.model.as_ref(), purpose, self.options.prompt, ask).await
+            self.window.chat(self.model.as_ref(), agent, self.options.prompt, ask).await
         };
         let done = match reply {
             Ok(reply) if reply.text.len() > self.options.max_output_bytes => {
