@@ -29,6 +29,7 @@ pub struct Shape {
 pub struct Swarm {
     node: Node,
     model: Arc<dyn Model>,
+    /// Each once for each of its pools.
     workers: usize,
     services: JoinSet<Result<(), String>>,
 }
@@ -74,6 +75,13 @@ impl Swarm {
             shutdown: CancellationToken::new(),
             codec: Codec::default(),
         };
+        let settings = if settings.worker_pools.is_empty() {
+            // Nobody else would take the tasks of the others.
+            let worker_pools = settings.all_pools();
+            Arc::new(Settings { worker_pools, ..Settings::clone(&settings) })
+        } else {
+            settings
+        };
         let node = Node::connect(settings.clone(), bus, parts).await?;
         let mut parts = Parts::of(&node).map_err(|error| CliError::Usage(error.to_string()))?;
         if let Some(model) = shape.model {
@@ -91,10 +99,11 @@ impl Swarm {
             let process =
                 if member == 0 { node.process.clone() } else { format!("{}-{member}", node.process).into() };
             let member = Node { process, ..node.clone() };
-            let worker = starling_worker::serve(member, parts.clone(), None);
+            let worker = starling_worker::serve(member, parts.clone());
             services.spawn(async move { worker.await.map_err(|error| error.to_string()) });
         }
-        Ok(Self { node, model: parts.model, workers: shape.workers, services })
+        let workers = shape.workers * settings.pools_of_worker().len();
+        Ok(Self { node, model: parts.model, workers, services })
     }
 
     /// The bus that the swarm is on.

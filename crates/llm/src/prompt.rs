@@ -6,7 +6,7 @@
 use crate::Purpose;
 
 /// The section names. Other `## ` lines are text, since inputs may be Markdown themselves.
-const NAMES: [&str; 11] = [
+const NAMES: [&str; 12] = [
     "Goal",
     "Limits",
     "Inputs",
@@ -15,6 +15,7 @@ const NAMES: [&str; 11] = [
     "Feedback",
     "Task",
     "Instruction",
+    "Rubric",
     "Results",
     "Result",
     "Threshold",

@@ -388,6 +388,10 @@ pub struct TaskEntity {
     pub reserved: Option<Amount>,
     /// Start of the window of the tenant's budget that this is charged to; absent where that is not bounded.
     pub charged: Option<Timestamp>,
+    /// Worker pool that does it; empty for the default one.
+    pub pool: String,
+    /// Whether its results are left out of those that a critic scores, of which only a share is scored.
+    pub unjudged: bool,
 }
 
 /// An attempt worth keeping.

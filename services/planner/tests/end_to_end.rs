@@ -7,7 +7,7 @@ use starling_llm::{
     mock::{MockAction, MockOptions, MockServer, chaos::Kind, scripts},
 };
 use starling_protocol::{Body, Outcome, OutcomeStatus, TaskState, Topic, Usage};
-use starling_runtime::Node;
+use starling_runtime::{Node, Settings};
 use starling_service::{
     Parts,
     testing::{Answer, Ear, ScriptedModel, memory_node, publish_raw},
@@ -35,7 +35,7 @@ async fn swarm_with(model: Arc<dyn Model>, settings: &[(&str, &str)]) -> (Node, 
     let node = memory_node(&overrides).await;
     let parts = Parts { model, agents: Arc::new(AgentCatalogue::load(None).unwrap()).into() };
     tokio::spawn(starling_planner::serve(node.clone(), parts.clone()));
-    tokio::spawn(starling_worker::serve(node.clone(), parts.clone(), None));
+    tokio::spawn(starling_worker::serve(node.clone(), parts.clone()));
     tokio::spawn(starling_critic::serve(node.clone(), parts));
     let outcomes = Ear::on(&node, &Topic::Outcomes).await;
     (node, outcomes)
@@ -348,5 +348,56 @@ async fn a_budget_of_money_for_a_model_without_a_price_is_refused_before_anythin
     assert_eq!(outcome.status, OutcomeStatus::Rejected);
     assert!(outcome.reason.contains("model.prices has no price for priceless"), "{}", outcome.reason);
     assert!(model.asked().is_empty());
+    node.shutdown.cancel();
+}
+
+/// The built-in agents, and one whose tasks are for the pool `research`.
+fn with_scout() -> Arc<AgentCatalogue> {
+    let dir = tempfile::tempdir().unwrap();
+    let scout = "name = \"scout\"\ndescription = \"d\"\npurpose = \"work\"\npool = \"research\"\nprompt = \"Look.\"\n";
+    std::fs::write(dir.path().join("scout.toml"), scout).unwrap();
+    Arc::new(AgentCatalogue::load(Some(dir.path())).unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_tasks_of_an_agent_are_done_by_the_workers_of_its_pool() {
+    let task = |key: &str, agent: &str| {
+        format!(
+            r#"{{"key":"{key}","title":"{key}","instruction":"do {key}","agent":"{agent}","depends_on":[],"critic":true}}"#
+        )
+    };
+    let plan = [task("a", "worker"), task("b", "scout"), task("c", "scout")].join(",");
+    let model = ScriptedModel::new(move |request| {
+        Answer::Say(match request.purpose {
+            Purpose::Plan => format!("{{\"tasks\":[{plan}]}}"),
+            Purpose::Judge => r#"{"score":0.9,"feedback":""}"#.to_owned(),
+            _ => "done".to_owned(),
+        })
+    });
+    let node = memory_node(&[
+        ("topics.partitions.coordinator", "2"),
+        ("topics.partitions.worker", "8"),
+        ("topics.pools", "research:3"),
+        ("fleet.interval", "100ms"),
+    ])
+    .await;
+    let parts = Parts { model, agents: with_scout().into() };
+    tokio::spawn(starling_planner::serve(node.clone(), parts.clone()));
+    tokio::spawn(starling_critic::serve(node.clone(), parts.clone()));
+    let results = Ear::on(&node, &Topic::Critic).await;
+    for pool in ["default", "research"] {
+        let settings = Settings { worker_pools: vec![pool.to_owned()], ..Settings::clone(&node.settings) };
+        let member = Node { process: pool.into(), settings: Arc::new(settings), ..node.clone() };
+        tokio::spawn(starling_worker::serve(member, parts.clone()));
+    }
+    let outcomes = Ear::on(&node, &Topic::Outcomes).await;
+    publish_raw(&node, &Topic::Intents, r#"{"id":"pools","goal":"g"}"#).await;
+    let (_, outcome) = outcome(&outcomes).await;
+    assert_eq!((outcome.status, outcome.tasks.succeeded), (OutcomeStatus::Succeeded, 3), "{outcome:#?}");
+    for _ in 0..3 {
+        let Body::TaskResult(result) = results.next().await.envelope.body else { panic!("no result") };
+        let expected = if result.title == "a" { "default" } else { "research" };
+        assert_eq!(result.worker, expected, "{}", result.title);
+    }
     node.shutdown.cancel();
 }

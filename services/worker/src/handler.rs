@@ -1,7 +1,7 @@
 //! From a task to its result: one model call.
 
 use crate::failures::with_failures_named;
-use crate::reading::{Reading, read};
+use crate::reading::{Reading, numbered_in, read};
 use async_trait::async_trait;
 use starling_agents::{
     Agent, AgentCatalogue, AgentPurpose, EarlierAttempt, PromptBudget, SynthesisPrompt, WorkPrompt,
@@ -76,6 +76,7 @@ impl WorkHandler {
         let mut span = self.spans.invoke_agent(&agent.name, &cx.traceparent);
         describe(&mut span, envelope, task);
         let reading = match read(task, &cx.content).await {
+            Ok(reading) if must_cite(task, agent) => reading.numbered(),
             Ok(reading) => reading,
             Err(Unread::Failed(failure)) => {
                 span.fail(&failure.message);
@@ -167,6 +168,8 @@ impl WorkHandler {
     /// The envelope of a result: a good one goes where the task says, a failed one to the coordinator.
     fn result(&self, envelope: &Envelope, task: &Task, done: Done, worker: &str) -> Envelope {
         let (output, report) = done;
+        let cites = agent_for(task, &self.agents.now()).is_some_and(|agent| must_cite(task, agent));
+        let sources = if cites { numbered_in(task) } else { 0 };
         let (tag, output, failure) = match output {
             Ok(output) => (task.next_tag.clone(), output, None),
             Err(failure) => (
@@ -199,6 +202,7 @@ impl WorkHandler {
                 report,
                 worker: worker.to_owned(),
                 critic_allowance: task.critic_allowance,
+                sources,
             }),
         }
     }
@@ -251,6 +255,11 @@ fn agent_for<'c>(task: &Task, catalogue: &'c AgentCatalogue) -> Option<&'c Agent
         TaskKind::Reduce => (AgentPurpose::Synthesize, Some(catalogue.reducer())),
     };
     catalogue.get(&task.agent).filter(|agent| agent.purpose == wanted).or(fallback)
+}
+
+/// Whether the task's agent must cite what it was given. Tasks that make or condense the answer have numbers anyway.
+fn must_cite(task: &Task, agent: &Agent) -> bool {
+    agent.checks.citations && task.kind == TaskKind::Work
 }
 
 fn format_of(agent: &Agent) -> Format {

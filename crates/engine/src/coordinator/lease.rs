@@ -131,7 +131,7 @@ impl Coordinator {
                     }
                     Some(false) => {
                         any = true;
-                        self.queue.wake(&id);
+                        self.wake(&id);
                     }
                     None => {}
                 }
@@ -229,10 +229,12 @@ impl Coordinator {
             let once = super::estimate::of_plan(&self.settings.costs, live);
             return Some(plus(once, means.to_keep));
         }
-        match cover(&self.settings, &self.store, self.now, live, live.first_ready()?) {
-            Cover::Lacking(need) => Some(need),
-            Cover::Granted(_) | Cover::OverOwn => None,
-        }
+        self.store.next_of(live).into_iter().find_map(|ordinal| {
+            match cover(&self.settings, &self.store, self.now, live, ordinal) {
+                Cover::Lacking(need) => Some(need),
+                Cover::Granted(_) | Cover::OverOwn => None,
+            }
+        })
     }
 
     fn ask(&mut self, purse: &PurseEntity, of: &TenantBudget, need: Option<Amount>, trace: String) {

@@ -43,6 +43,8 @@ fn task(attempt: i32, best: Option<f64>) -> TaskEntity {
         trace: String::new(),
         reserved: None,
         charged: None,
+        pool: String::new(),
+        unjudged: false,
     }
 }
 

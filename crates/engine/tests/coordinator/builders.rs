@@ -170,6 +170,7 @@ pub(crate) fn result(task: &Envelope, failure: Option<Failure>) -> Envelope {
         report: report(1),
         worker: "w1".into(),
         critic_allowance: job.critic_allowance,
+        sources: 0,
     };
     envelope(&task.intent_id, task.hop + 1, Body::TaskResult(body))
 }

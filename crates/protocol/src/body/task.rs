@@ -153,6 +153,8 @@ pub struct TaskResult {
     pub worker: String,
     /// Echo of the task, for the critic.
     pub critic_allowance: Option<Allowance>,
+    /// Results that it was given by number, from 1, so that it could cite them; 0 where they had none.
+    pub sources: i32,
 }
 
 /// A failure that is data: somebody else decides what follows from it.

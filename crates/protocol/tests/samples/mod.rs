@@ -95,6 +95,7 @@ pub(crate) fn bodies() -> Vec<Body> {
             report: report(),
             worker: "worker-3".into(),
             critic_allowance: Some(allowance()),
+            sources: 3,
         }),
         Body::Verdict(verdict()),
         Body::ToolRequest(ToolRequest {
@@ -395,6 +396,8 @@ fn entities() -> Vec<Entity> {
             trace: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".into(),
             reserved: Some(Amount { calls: 2, tokens: 9_500, cost_usd: 0.04 }),
             charged: Some(Timestamp(9)),
+            pool: "research".into(),
+            unjudged: true,
         }),
         Entity::Ended(EndedEntity {
             intent_id: intent_id.clone(),

@@ -92,6 +92,7 @@ pub fn result(of: &Envelope, output: &str) -> Envelope {
         report: CallReport::default(),
         worker: "w".into(),
         critic_allowance: None,
+        sources: 0,
     });
     Envelope {
         hop: of.hop + 1,

@@ -16,6 +16,7 @@ mod limits;
 mod memory;
 mod observability;
 mod operator;
+mod pools;
 mod quality;
 mod rates;
 mod refused;
