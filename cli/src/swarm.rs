@@ -5,9 +5,9 @@ use starling_bus::{Bus, MemoryBus, MemoryOptions};
 use starling_llm::Model;
 use starling_protocol::{Codec, fleet::FleetBeat};
 use starling_runtime::{Clock, Node, NodeParts, Random, Settings, telemetry::Spans, topics::topic_specs};
-use starling_service::{Parts, traced};
+use starling_service::{AgentsFolder, Parts, traced};
 use std::{sync::Arc, time::Duration};
-use tokio::task::JoinSet;
+use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
 /// How long the services may take to be ready.
@@ -48,13 +48,13 @@ impl Swarm {
         Self::start(Arc::new(settings), bus, session.spans().clone(), shape).await
     }
 
-    /// A swarm on a bus that has the topics.
+    /// A swarm on a bus that has the topics. Agents that are changed while it runs hold for what begins from then on.
     ///
     /// # Errors
     /// The settings do not fit, topics are missing, or the broker is unreachable.
     pub async fn on(session: &Session, bus: Arc<dyn Bus>) -> Result<Self, CliError> {
         let shape = Shape { planner: true, workers: 1, model: None };
-        Self::start(session.settings.clone(), bus, session.spans().clone(), shape).await
+        Self::begin(session.settings.clone(), bus, session.spans().clone(), shape, true).await
     }
 
     /// Starts a swarm of that shape.
@@ -66,6 +66,16 @@ impl Swarm {
         bus: Arc<dyn Bus>,
         spans: Spans,
         shape: Shape,
+    ) -> Result<Self, CliError> {
+        Self::begin(settings, bus, spans, shape, false).await
+    }
+
+    async fn begin(
+        settings: Arc<Settings>,
+        bus: Arc<dyn Bus>,
+        spans: Spans,
+        shape: Shape,
+        follows_agents: bool,
     ) -> Result<Self, CliError> {
         let parts = NodeParts {
             spans,
@@ -83,9 +93,16 @@ impl Swarm {
             settings
         };
         let node = Node::connect(settings.clone(), bus, parts).await?;
+        let folder = follows_agents.then(|| AgentsFolder::of(settings.clone()));
         let mut parts = Parts::of(&node).map_err(|error| CliError::Usage(error.to_string()))?;
         if let Some(model) = shape.model {
             parts.model = traced(model, &node);
+        }
+        let every = settings.agents_reload;
+        if let Some(folder) = folder.filter(|_| settings.agents_dir.is_some() && !every.is_zero()) {
+            let agents = watch::Sender::new(parts.agents.now());
+            parts.agents = agents.subscribe().into();
+            tokio::spawn(folder.follow(every, agents, node.shutdown.clone()));
         }
         let mut services = JoinSet::new();
         if shape.planner {

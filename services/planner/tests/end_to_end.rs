@@ -401,3 +401,43 @@ async fn the_tasks_of_an_agent_are_done_by_the_workers_of_its_pool() {
     }
     node.shutdown.cancel();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn agents_that_change_are_known_to_planner_coordinator_and_worker() {
+    let plan = r#"{"tasks":[{"key":"a","title":"a","instruction":"i","agent":"scout","depends_on":[],"critic":false}]}"#;
+    let model = ScriptedModel::new(move |request| {
+        Answer::Say(match request.purpose {
+            Purpose::Plan => plan.to_owned(),
+            _ => "done".to_owned(),
+        })
+    });
+    let node = memory_node(&[("topics.pools", "research:3"), ("fleet.interval", "100ms")]).await;
+    let (change, agents) = tokio::sync::watch::channel(Arc::new(AgentCatalogue::load(None).unwrap()));
+    let parts = Parts { model: model.clone(), agents: agents.into() };
+    let settings = Settings { worker_pools: node.settings.all_pools(), ..Settings::clone(&node.settings) };
+    let member = Node { settings: Arc::new(settings), ..node.clone() };
+    tokio::spawn(starling_planner::serve(node.clone(), parts.clone()));
+    tokio::spawn(starling_worker::serve(member, parts.clone()));
+    tokio::spawn(starling_critic::serve(node.clone(), parts));
+    let outcomes = Ear::on(&node, &Topic::Outcomes).await;
+    let run = async |number: i32| {
+        publish_raw(&node, &Topic::Intents, format!(r#"{{"id":"i-{number}","goal":"g"}}"#)).await;
+        let (_, outcome) = outcome(&outcomes).await;
+        assert_eq!(outcome.status, OutcomeStatus::Succeeded, "{outcome:#?}");
+        outcome.task_reports[0].agent.clone()
+    };
+    assert_eq!(run(0).await, "worker", "nobody knows a scout");
+    change.send(with_scout()).unwrap();
+    // The parts hear of it one by one; whoever does not know it yet takes the worker.
+    let mut number = 1;
+    while run(number).await != "scout" {
+        number += 1;
+        assert!(number < 1_000, "the coordinator has never heard of it");
+    }
+    let asked = model.asked();
+    let work = asked.iter().rfind(|asked| asked.purpose == Purpose::Work).unwrap();
+    assert_eq!(work.messages[0].text, "Look.", "the worker has its prompt");
+    let last_plan = asked.iter().rfind(|asked| asked.purpose == Purpose::Plan).unwrap();
+    assert!(last_plan.messages[1].text.contains("- scout: "), "the planner can name it");
+    node.shutdown.cancel();
+}
