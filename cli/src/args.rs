@@ -1,8 +1,8 @@
 //! The command line.
 
-use crate::{dlq::DlqCommand, instant::instant, mock_llm::MockLlmArgs};
+use crate::{batch::BatchArgs, dlq::DlqCommand, instant::instant, mock_llm::MockLlmArgs};
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
-use starling_protocol::Timestamp;
+use starling_protocol::{PlanStrategy, Timestamp};
 use starling_runtime::process::CommonFlags;
 use std::path::PathBuf;
 
@@ -23,6 +23,9 @@ pub struct Cli {
 pub enum Command {
     /// Run an intent and wait for the answer: in this process, or with --brokers by a running swarm.
     Run(RunArgs),
+    /// Run an intent for each row of a file; started again, it goes on where it ended: in this process, or with --brokers by a
+    /// running swarm.
+    Batch(BatchArgs),
     /// Publish an intent and print its id.
     Submit(IntentArgs),
     /// Follow an intent until it ends.
@@ -68,14 +71,26 @@ pub enum Command {
 /// An intent.
 #[derive(Debug, Args)]
 pub struct IntentArgs {
-    /// What is wanted, in words.
-    pub goal: String,
-    /// A text file that comes with it; may be given several times.
+    /// What is wanted, in words. A playbook may have a goal of its own.
+    pub goal: Option<String>,
+    /// A file that comes with it: text, Markdown, CSV, JSON, JSON lines, HTML or PDF; may be given several times.
     #[arg(long = "file", value_name = "FILE")]
     pub files: Vec<PathBuf>,
     /// Something to treat one by one; may be given several times.
     #[arg(long = "item", value_name = "TEXT")]
     pub items: Vec<String>,
+    /// A file of such things: one a line, a column of CSV, a JSON array, or JSON lines; may be given several times.
+    #[arg(long = "items", value_name = "FILE")]
+    pub item_files: Vec<PathBuf>,
+    /// The column of CSV, or the field of JSON objects, that the items of --items are in.
+    #[arg(long, value_name = "NAME", requires = "item_files")]
+    pub items_column: Option<String>,
+    /// Most tokens of a part of a long file; instead of the setting inputs.chunk_tokens.
+    #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(100..=32_000))]
+    pub chunk_tokens: Option<u32>,
+    /// Tokens of the end of a part that the next one has as well; instead of inputs.overlap_tokens.
+    #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(0..=16_000))]
+    pub overlap: Option<u32>,
     /// Id of the intent; a second intent with the same id is the same intent.
     #[arg(long)]
     pub id: Option<String>,
@@ -85,12 +100,22 @@ pub struct IntentArgs {
     /// 0 (batch) to 9 (somebody waits).
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(i32).range(0..=9))]
     pub priority: i32,
-    /// How to plan.
-    #[arg(long, value_enum, default_value_t = Strategy::Llm)]
-    pub strategy: Strategy,
+    /// How to plan: llm (a model writes the plan), single (one task), map (the goal for each item), auto (one of these, by
+    /// what the intent has), or playbook:NAME.
+    #[arg(long, default_value_t = PlanStrategy::Llm)]
+    pub strategy: PlanStrategy,
+    /// Plan by this playbook; short for --strategy playbook:NAME.
+    #[arg(long, value_name = "NAME", value_parser = playbook, conflicts_with = "strategy")]
+    pub playbook: Option<PlanStrategy>,
+    /// A named value, above all for a playbook; may be given several times. A list is a JSON array: 'languages=["de","fr"]'.
+    #[arg(long = "param", value_name = "NAME=VALUE", value_parser = parameter)]
+    pub parameters: Vec<(String, String)>,
     /// Seconds after which the intent expires.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=604_800))]
     pub timeout: Option<u64>,
+    /// Seconds after which results are taken as they come: no critic, no further attempt for a better score.
+    #[arg(long, value_name = "SECONDS")]
+    pub degrade_after: Option<f64>,
     /// Most tasks in the plan.
     #[arg(long, value_parser = clap::value_parser!(i32).range(1..=100))]
     pub max_tasks: Option<i32>,
@@ -111,24 +136,22 @@ pub struct IntentArgs {
     pub max_cost: Option<f64>,
 }
 
-/// How to plan.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Strategy {
-    /// A model writes the plan.
-    Llm,
-    /// One task, no plan.
-    Single,
+impl IntentArgs {
+    /// How to plan.
+    #[must_use]
+    pub fn strategy(&self) -> &PlanStrategy {
+        self.playbook.as_ref().unwrap_or(&self.strategy)
+    }
 }
 
-impl Strategy {
-    /// The name on the wire.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Strategy::Llm => "llm",
-            Strategy::Single => "single",
-        }
-    }
+/// A strategy by the name of its playbook.
+pub(crate) fn playbook(name: &str) -> Result<PlanStrategy, String> {
+    format!("playbook:{name}").parse().map_err(|_| "a name of a-z 0-9 - _ is expected".to_owned())
+}
+
+fn parameter(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("NAME=VALUE is expected")?;
+    Ok((name.trim().to_owned(), value.to_owned()))
 }
 
 /// `starling run`.
@@ -271,6 +294,8 @@ pub struct HealthArgs {
 pub enum BenchCommand {
     /// Intents with many independent tasks: throughput.
     Fanout(FanoutArgs),
+    /// A file of rows, an intent for each: time and memory, and whether each is in the output once.
+    Batch(BenchBatchArgs),
     /// Numbers of workers: what each makes of a model that takes its time.
     Scaling(ScalingArgs),
     /// Layers of tasks, each on all of the layer before: latency of an intent.
@@ -353,6 +378,26 @@ pub struct FanoutArgs {
     /// Leave out the bare pipeline that the swarm is compared with.
     #[arg(long)]
     pub no_bare: bool,
+    /// The swarm.
+    #[command(flatten)]
+    pub swarm: SwarmArgs,
+}
+
+/// `starling bench batch`.
+#[derive(Clone, Debug, Args)]
+pub struct BenchBatchArgs {
+    /// Rows.
+    #[arg(long, default_value_t = 12_000)]
+    pub rows: usize,
+    /// Tasks of each row's plan.
+    #[arg(long, default_value_t = 4)]
+    pub tasks: usize,
+    /// Rows under way at once.
+    #[arg(long, default_value_t = 100)]
+    pub concurrency: usize,
+    /// Write the outcomes in the order of the rows.
+    #[arg(long)]
+    pub in_order: bool,
     /// The swarm.
     #[command(flatten)]
     pub swarm: SwarmArgs,

@@ -1,6 +1,8 @@
 //! What a user's process does on the bus: publish an intent, follow it, cancel it, read its outcome.
 
 use crate::exit::CliError;
+use crate::inputs::Part;
+use crate::store::Store;
 use bytes::Bytes;
 use starling_bus::{Bus, InRecord, LogReader, OutRecord, PartitionId, ReaderEvent, StartAt};
 use starling_protocol::Codec;
@@ -11,19 +13,27 @@ use starling_protocol::{
     TopicNames,
 };
 use starling_runtime::{Clock, Schemas};
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 /// How long a publish may take before the broker counts as gone.
-const PUBLISH_TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const PUBLISH_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A publisher and follower of intents.
 pub struct Client {
     bus: Arc<dyn Bus>,
     schemas: Schemas,
     names: TopicNames,
+    /// Numbers of partitions that were asked for: who publishes many intents asks once.
+    partitions: Mutex<HashMap<Topic, i32>>,
+    store: Store,
 }
 
 /// An intent to be published.
+#[derive(Clone, Debug)]
 pub struct Submission {
     /// Its id.
     pub id: IntentId,
@@ -35,6 +45,8 @@ pub struct Submission {
     pub timeout: Option<Duration>,
     /// Traceparent of the span that publishes it.
     pub traceparent: Option<String>,
+    /// Parts of those of its inputs that are too long for it, by their positions. They are stored before it is published.
+    pub parts: BTreeMap<usize, Vec<Part>>,
 }
 
 /// What a follower sees.
@@ -51,7 +63,13 @@ pub enum Seen {
 impl Client {
     /// A client of the installation with these topic names, which has no schema registry.
     pub fn new(bus: Arc<dyn Bus>, names: TopicNames) -> Self {
-        Self { bus, schemas: Codec::default().into(), names }
+        Self {
+            bus,
+            schemas: Codec::default().into(),
+            names,
+            partitions: Mutex::default(),
+            store: Store::default(),
+        }
     }
 
     /// The same, which encodes and reads with these.
@@ -60,11 +78,37 @@ impl Client {
         Self { schemas, ..self }
     }
 
-    /// Publishes an intent to the input topic.
+    /// The bus that it is on.
+    #[must_use]
+    pub fn bus(&self) -> &Arc<dyn Bus> {
+        &self.bus
+    }
+
+    /// What it encodes and reads with.
+    #[must_use]
+    pub fn schemas(&self) -> &Schemas {
+        &self.schemas
+    }
+
+    /// The full name of a topic.
+    #[must_use]
+    pub fn topic(&self, topic: &Topic) -> String {
+        self.names.name(topic)
+    }
+
+    /// Stores the parts of its long inputs, and then publishes an intent to the input topic.
     ///
     /// # Errors
     /// The broker is unreachable or refuses.
-    pub async fn submit(&self, submission: Submission) -> Result<(), CliError> {
+    pub async fn submit(&self, mut submission: Submission) -> Result<(), CliError> {
+        for (position, parts) in std::mem::take(&mut submission.parts) {
+            let topic = self.names.name(&Topic::Content);
+            let stored = self.store.keep(&self.bus, &topic, self.schemas.codec(), &submission.tenant, &parts);
+            let chunks = stored.await?;
+            if let Some(input) = submission.intent.inputs.get_mut(position) {
+                input.chunks = chunks;
+            }
+        }
         let created_at = Clock::system().now();
         let envelope = Envelope {
             id: EnvelopeId::derive("intent", &[submission.id.as_str()]),
@@ -142,7 +186,16 @@ impl Client {
 
     async fn partition(&self, topic: &Topic, id: &IntentId) -> Result<PartitionId, CliError> {
         let name = self.names.name(topic);
-        let partitions = self.bus.partitions(&name).await?;
+        let known = self.partitions.lock().unwrap_or_else(PoisonError::into_inner).get(topic).copied();
+        let partitions = match known {
+            Some(partitions) => partitions,
+            None => {
+                let partitions = self.bus.partitions(&name).await?;
+                let mut known = self.partitions.lock().unwrap_or_else(PoisonError::into_inner);
+                known.insert(topic.clone(), partitions);
+                partitions
+            }
+        };
         Ok(PartitionId::new(name, partition_of(id.as_str(), partitions)))
     }
 

@@ -143,6 +143,7 @@ mod tests {
             unpriced_calls,
             cached_calls: 0,
             cached_prompt_tokens: 0,
+            strategy: "llm".into(),
         }
     }
 

@@ -1,9 +1,9 @@
 //! All services in this process: on the bus in memory for `run`, on a real broker for `dev`.
 
 use crate::{exit::CliError, session::Session};
-use starling_bus::{Bus, MemoryBus, MemoryOptions};
+use starling_bus::{Bus, MemoryBus, MemoryOptions, MemoryRetention};
 use starling_llm::Model;
-use starling_protocol::{Codec, fleet::FleetBeat};
+use starling_protocol::{Codec, Topic, TopicNames, fleet::FleetBeat};
 use starling_runtime::{Clock, Node, NodeParts, Random, Settings, telemetry::Spans, topics::topic_specs};
 use starling_service::{AgentsFolder, Parts, traced};
 use std::{sync::Arc, time::Duration};
@@ -14,6 +14,9 @@ use tokio_util::sync::CancellationToken;
 const READY: Duration = Duration::from_secs(60);
 /// How long what was sent may take to be acknowledged at the end.
 const FLUSH: Duration = Duration::from_secs(5);
+
+/// How long an intent that has ended is recognised at least in a swarm of one process.
+const RECOGNISED: Duration = Duration::from_secs(3600);
 
 /// How many of what, beside what the settings say.
 pub struct Shape {
@@ -32,6 +35,8 @@ pub struct Swarm {
     /// Each once for each of its pools.
     workers: usize,
     services: JoinSet<Result<(), String>>,
+    /// Told what broke first, as long as the services run.
+    failure: watch::Receiver<Option<String>>,
 }
 
 impl Swarm {
@@ -40,10 +45,9 @@ impl Swarm {
     /// # Errors
     /// The settings do not fit, for example a model endpoint that is no address.
     pub async fn embedded(session: &Session) -> Result<Self, CliError> {
-        let bus = MemoryBus::new(MemoryOptions::default());
-        bus.create_topics(&topic_specs(&session.settings.topics)).await?;
-        let mut settings = Settings::clone(&session.settings);
-        settings.registry.url = None; // what never leaves the process needs no id
+        let settings = embedded(&session.settings);
+        let bus = memory_bus(&settings);
+        bus.create_topics(&topic_specs(&settings.topics)).await?;
         let shape = Shape { planner: true, workers: 1, model: None };
         Self::start(Arc::new(settings), bus, session.spans().clone(), shape).await
     }
@@ -105,28 +109,41 @@ impl Swarm {
             tokio::spawn(folder.follow(every, agents, node.shutdown.clone()));
         }
         let mut services = JoinSet::new();
+        let (failed, failure) = watch::channel(None);
         if shape.planner {
             let planner = starling_planner::serve(node.clone(), parts.clone());
-            services.spawn(async move { planner.await.map_err(|error| error.to_string()) });
+            services.spawn(watched(planner, failed.clone()));
         }
         let critic = starling_critic::serve(node.clone(), parts.clone());
-        services.spawn(async move { critic.await.map_err(|error| error.to_string()) });
+        services.spawn(watched(critic, failed.clone()));
         for member in 0..shape.workers {
             // A member of its own to the group and to the fleet, though of the same process.
             let process =
                 if member == 0 { node.process.clone() } else { format!("{}-{member}", node.process).into() };
             let member = Node { process, ..node.clone() };
             let worker = starling_worker::serve(member, parts.clone());
-            services.spawn(async move { worker.await.map_err(|error| error.to_string()) });
+            services.spawn(watched(worker, failed.clone()));
         }
         let workers = shape.workers * settings.pools_of_worker().len();
-        Ok(Self { node, model: parts.model, workers, services })
+        Ok(Self { node, model: parts.model, workers, services, failure })
     }
 
     /// The bus that the swarm is on.
     #[must_use]
     pub fn bus(&self) -> Arc<dyn Bus> {
         self.node.bus.clone()
+    }
+
+    /// Resolves when a service has failed; while all are well, never.
+    pub fn broken(&self) -> impl Future<Output = CliError> + Send + 'static {
+        let mut failure = self.failure.clone();
+        async move {
+            let failed = failure.wait_for(Option::is_some).await.map(|failed| failed.clone());
+            match failed {
+                Ok(failed) => CliError::Failed(failed.unwrap_or_default()),
+                Err(_) => std::future::pending().await, // all have ended in order
+            }
+        }
     }
 
     /// The model of its services, with all that stands between them and an endpoint.
@@ -207,4 +224,41 @@ impl Swarm {
         self.node.leave().await;
         self.node.bus.flush(FLUSH).await;
     }
+}
+
+/// The settings of a swarm in one process, from those of an installation.
+pub(crate) fn embedded(settings: &Settings) -> Settings {
+    let mut settings = Settings::clone(settings);
+    settings.registry.url = None; // what never leaves the process needs no id
+    // Nobody outside sends an intent a second time, so it need not be recognised for days: no longer than it may live.
+    // Of each partition's log, the decisions of two snapshots are there at most.
+    let logs = 4 * usize::try_from(settings.topics.partitions.coordinator).unwrap_or(1);
+    settings.statelog.snapshot_bytes = settings.statelog.snapshot_bytes.min(settings.memory.log / logs);
+    let coordinator = &mut settings.coordinator;
+    coordinator.dedup_horizon = coordinator.dedup_horizon.min(coordinator.default_deadline.max(RECOGNISED));
+    settings
+}
+
+/// A bus for a swarm in one process, which forgets what is about intents that have ended.
+pub(crate) fn memory_bus(settings: &Settings) -> Arc<MemoryBus> {
+    let names = TopicNames::new(settings.topics.prefix.as_str());
+    let retention = MemoryRetention {
+        max_bytes: settings.memory.log,
+        begins_in: names.name(&Topic::Intents),
+        ends_in: names.name(&Topic::Outcomes),
+        longest: settings.coordinator.max_deadline,
+    };
+    MemoryBus::new(MemoryOptions { retention: Some(retention), ..MemoryOptions::default() })
+}
+
+/// Runs a service, and tells if it fails.
+async fn watched<E: std::fmt::Display>(
+    service: impl Future<Output = Result<(), E>>,
+    failed: watch::Sender<Option<String>>,
+) -> Result<(), String> {
+    let ended = service.await.map_err(|error| error.to_string());
+    if let Err(error) = &ended {
+        failed.send_if_modified(|first| first.is_none() && first.replace(error.clone()).is_none());
+    }
+    ended
 }

@@ -78,7 +78,7 @@ impl Bare {
         };
         let catalogue = load_agents(settings).map_err(|error| CliError::Usage(error.to_string()))?;
         let asker =
-            Arc::new(Asker { model, catalogue, budget: PromptBudget { bytes: settings.agents_prompt } });
+            Arc::new(Asker { model, catalogue, budget: PromptBudget::of_bytes(settings.agents_prompt) });
 
         let (workers, critics) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let mut members = JoinSet::new();
@@ -294,6 +294,7 @@ impl Asker {
                 instruction: &instruction,
                 inputs: &[],
                 items: &[],
+                parameters: &BTreeMap::new(),
                 results: &[],
                 feedback: None,
             };
@@ -302,6 +303,7 @@ impl Asker {
         let request = ChatRequest {
             purpose,
             messages,
+            tools: Vec::new(),
             format,
             max_tokens: agent.max_tokens,
             temperature: agent.temperature,

@@ -139,8 +139,17 @@ pub(super) fn mock_cpu_time() -> Option<Duration> {
 
 /// Resident memory of this process in MB.
 pub(super) fn rss_mb() -> Option<f64> {
+    of_status("VmRSS:")
+}
+
+/// The most that it ever had.
+pub(super) fn peak_rss_mb() -> Option<f64> {
+    of_status("VmHWM:")
+}
+
+fn of_status(field: &str) -> Option<f64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
+    let line = status.lines().find(|line| line.starts_with(field))?;
     Some(line.split_whitespace().nth(1)?.parse::<f64>().ok()? / 1024.0)
 }
 

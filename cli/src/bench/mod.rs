@@ -1,6 +1,7 @@
 //! Benches: figures of the swarm on this machine. Compare ratios within one run; machines are noisy.
 
 mod bare;
+mod batch;
 mod decision;
 mod depth;
 mod dispatches;
@@ -33,6 +34,7 @@ pub async fn run(session: &Session, command: BenchCommand) -> Result<ExitCode, C
             return Ok(ExitCode::SUCCESS);
         }
         BenchCommand::Fanout(args) => (fanout::run(session, &args).await?, args.swarm.json),
+        BenchCommand::Batch(args) => (batch::run(session, &args).await?, args.swarm.json),
         BenchCommand::Depth(args) => (depth::run(session, &args).await?, args.swarm.json),
         BenchCommand::Hop(args) => (hop::run(session, &args).await?, args.json),
         BenchCommand::Takeover(args) => (takeover::run(session, &args).await?, args.json),

@@ -109,6 +109,7 @@ fn request(client: u16, number: usize, padding: usize) -> ChatRequest {
     ChatRequest {
         purpose: Purpose::Work,
         messages: vec![message(Speaker::System, system.to_owned()), message(Speaker::User, user)],
+        tools: Vec::new(),
         format: Format::Text,
         max_tokens: Some(1_000),
         temperature: Some(0.2),

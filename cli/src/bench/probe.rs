@@ -3,7 +3,9 @@
 use async_trait::async_trait;
 use futures::{StreamExt as _, stream};
 use serde_json::json;
-use starling_llm::{ChatReply, ChatRequest, Model, ModelError, ModelInfo, Purpose, StreamEvent, TextStream};
+use starling_llm::{
+    ChatReply, ChatRequest, Deeds, Model, ModelError, ModelInfo, Purpose, StreamEvent, TextStream,
+};
 use starling_protocol::{CallReport, Usage};
 use std::{
     collections::BTreeMap,
@@ -110,7 +112,7 @@ impl Model for Probe {
             Purpose::Work | Purpose::Synthesize => "done".to_owned(),
         };
         self.remember(&request, asked);
-        Ok(ChatReply { text, report: self.report() })
+        Ok(ChatReply { text, deeds: Deeds::default(), report: self.report() })
     }
 
     async fn stream(&self, request: ChatRequest) -> Result<TextStream, ModelError> {

@@ -73,7 +73,14 @@ impl Stage {
         };
         let id = id.clone();
         self.client
-            .submit(Submission { id, intent, tenant: "bench".to_owned(), timeout: None, traceparent: None })
+            .submit(Submission {
+                id,
+                intent,
+                tenant: "bench".to_owned(),
+                timeout: None,
+                traceparent: None,
+                parts: Default::default(),
+            })
             .await
     }
 

@@ -24,7 +24,7 @@ struct Forecast {
 }
 
 pub(super) async fn dry_run(session: &Session, args: RunArgs) -> Result<ExitCode, CliError> {
-    let submission = submission(args.intent)?;
+    let submission = submission(session, args.intent)?;
     let settings = &session.settings;
     let usage = |error: &dyn std::fmt::Display| CliError::Usage(error.to_string());
     let model = model_from(&settings.model).map_err(|error| usage(&error))?.model;
@@ -52,7 +52,9 @@ pub(super) async fn dry_run(session: &Session, args: RunArgs) -> Result<ExitCode
             goal: &submission.intent.goal,
             inputs: &submission.intent.inputs,
             items: &submission.intent.items,
+            parameters: &submission.intent.parameters,
             max_tasks,
+            max_instruction_tokens: settings.agents_max_instruction_tokens,
             allowance,
             deadline: Instant::now() + patience,
         };
@@ -113,7 +115,7 @@ async fn plan(
         .reach()
         .await
         .map_err(|error| CliError::Unavailable(format!("the model is unreachable: {error}")))?;
-    let drafted = draft(model, catalogue, wanted, PromptBudget { bytes: prompt }).await;
+    let drafted = draft(model, catalogue, wanted, PromptBudget::of_bytes(prompt)).await;
     drafted.map_err(|error| CliError::Failed(format!("there is no plan: {error}")))
 }
 

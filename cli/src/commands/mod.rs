@@ -2,6 +2,7 @@
 
 mod agents;
 mod audit;
+mod batch;
 mod cancel;
 mod dev;
 mod dlq;
@@ -44,12 +45,14 @@ pub async fn run(cli: Cli) -> Result<ExitCode, CliError> {
         Command::Run(args) if args.dry_run || !session.brokers_given() => {
             session.choose_models(args.json).await?;
         }
+        Command::Batch(args) if !session.brokers_given() => session.choose_models(args.json).await?,
         Command::Dev(_) => session.choose_models(false).await?,
         _ => {}
     }
     match cli.command {
         Command::Run(args) if args.dry_run => dry_run::dry_run(&session, args).await,
         Command::Run(args) => run::run(&session, args).await,
+        Command::Batch(args) => batch::batch(&session, args).await,
         Command::Submit(args) => submit::submit(&session, args).await,
         Command::Watch(args) => watch::watch(&session, args).await,
         Command::Result(args) => result::result(&session, args).await,

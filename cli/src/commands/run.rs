@@ -17,7 +17,7 @@ use starling_protocol::{IntentId, Outcome};
 use std::process::ExitCode;
 
 pub(super) async fn run(session: &Session, args: RunArgs) -> Result<ExitCode, CliError> {
-    let mut submission = submission(args.intent)?;
+    let mut submission = submission(session, args.intent)?;
     let swarm = if session.brokers_given() { None } else { Some(Swarm::embedded(session).await?) };
     let offline = swarm.as_ref().is_some_and(Swarm::is_offline);
     if offline && !args.json {

@@ -166,6 +166,7 @@ async fn ask(model: &dyn Model, purpose: Purpose) -> Result<CallReport, ModelErr
     let request = ChatRequest {
         purpose,
         messages: vec![Message { speaker: Speaker::User, text: "Say yes.".to_owned() }],
+        tools: Vec::new(),
         format: Format::Text,
         max_tokens: Some(1),
         temperature: None,

@@ -405,6 +405,7 @@ pub(super) mod tests {
             unpriced_calls: 0,
             cached_calls: 0,
             cached_prompt_tokens: 0,
+            strategy: "llm".into(),
         };
         said(id, at, Body::Outcome(outcome))
     }

@@ -2,10 +2,7 @@
 
 use crate::{Checks, OutputSchema, REDUCER, front_matter::Fields};
 use starling_llm::{ModelChoice, Purpose};
-use starling_protocol::{
-    Allowance,
-    tag::{DEFAULT_POOL, is_pool_name},
-};
+use starling_protocol::tag::{DEFAULT_POOL, is_pool_name};
 use std::time::Duration;
 
 /// The longest name of an agent, in bytes.
@@ -118,13 +115,6 @@ impl Agent {
     #[must_use]
     pub fn reply_tokens(&self) -> u32 {
         self.max_tokens.unwrap_or(UNSAID_REPLY_TOKENS)
-    }
-
-    /// What to ask for as the most tokens of a reply.
-    #[must_use]
-    pub fn max_tokens_within(&self, allowance: Option<&Allowance>) -> Option<u32> {
-        let bounded = allowance.is_some_and(|allowance| allowance.tokens.is_some());
-        if bounded { Some(self.reply_tokens()) } else { self.max_tokens }
     }
 }
 

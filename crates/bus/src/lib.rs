@@ -19,7 +19,9 @@ pub use kafka::{
     GroupProtocol, KafkaBus, KafkaIdentity, KafkaLogin, KafkaOptions, KafkaSecurity, KafkaTls, SaslMechanism,
     TransactionProbe, delete_topics,
 };
-pub use memory::{Clock, CommitFault, MemberId, MemoryBus, MemoryFaults, MemoryOptions, SendFault};
+pub use memory::{
+    Clock, CommitFault, MemberId, MemoryBus, MemoryFaults, MemoryOptions, MemoryRetention, SendFault,
+};
 pub use port::{
     Assignment, Bus, CommitOffset, Committed, Deliver, DeliveryFuture, GroupConfig, GroupConsumer,
     GroupEvent, LogReader, ReaderEvent, RevokeAck, StartAt, TopicSpec, Watermarks,

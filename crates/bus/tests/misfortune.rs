@@ -1,11 +1,12 @@
 //! Misfortunes that only the memory bus can have on demand.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use bytes::Bytes;
 use futures::FutureExt;
 use starling_bus::{
     Bus, CommitError, CommitFault, CommitOffset, Deliver, GroupConfig, GroupConsumer, GroupEvent, MemoryBus,
-    MemoryOptions, OutRecord, PartitionId, SendError, SendFault, StartAt, TopicSpec, Watermarks,
+    MemoryOptions, MemoryRetention, OutRecord, PartitionId, ReaderEvent, SendError, SendFault, StartAt,
+    TopicSpec, Watermarks,
 };
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::time::Instant;
@@ -238,4 +239,109 @@ async fn the_record_limit_can_shrink() {
             .await
             .is_err()
     );
+}
+
+/// A bus that forgets what has ended once it holds more than 20 kB.
+async fn forgetful() -> Arc<MemoryBus> {
+    let retention = MemoryRetention {
+        max_bytes: 20_000,
+        begins_in: "in".into(),
+        ends_in: "out".into(),
+        longest: Duration::from_secs(3600),
+    };
+    let bus = MemoryBus::new(MemoryOptions { retention: Some(retention), ..MemoryOptions::default() });
+    let spec = |name: &str, kept: &str| TopicSpec {
+        name: name.into(),
+        partitions: 1,
+        replication: -1,
+        settings: BTreeMap::from([("retention.ms".to_owned(), kept.to_owned())]),
+    };
+    let topics = [spec("in", "60000"), spec("out", "60000"), spec("t", "60000"), spec("log", "-1")];
+    bus.create_topics(&topics).await.unwrap();
+    bus
+}
+
+/// A kilobyte about something.
+async fn about(bus: &Arc<MemoryBus>, topic: &str, subject: &str) -> i64 {
+    let headers = match subject {
+        "" => Vec::new(),
+        subject => vec![("ce_subject".to_owned(), Bytes::from(subject.to_owned()))],
+    };
+    let payload = Some(Bytes::from(vec![b'x'; 1_000]));
+    bus.send(OutRecord { to: PartitionId::new(topic, 0), key: None, headers, payload })
+        .await
+        .unwrap()
+        .offset
+        .unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_memory_is_short_what_has_ended_goes_and_what_is_live_stays_readable() {
+    let bus = forgetful().await;
+    let (work, log) = (PartitionId::new("t", 0), PartitionId::new("log", 0));
+    let member = bus.join(group("g")).await.unwrap();
+    about(&bus, "in", "live").await;
+    about(&bus, "log", "").await;
+    let live = about(&bus, "t", "live").await;
+    let of_nothing = about(&bus, "t", "").await;
+    for n in 0..100 {
+        let subject = format!("s{n}");
+        about(&bus, "in", &subject).await;
+        let offset = about(&bus, "t", &subject).await;
+        while let Some(event) = member.next().now_or_never() {
+            drop(event);
+        }
+        member.commit(commit_of(&work, offset + 1)).await.unwrap();
+        about(&bus, "out", &subject).await;
+    }
+    let marks = bus.watermarks(&work).await.unwrap();
+    let wanted: Vec<_> = (0..marks.high).map(|offset| (work.clone(), offset)).collect();
+    let left: Vec<i64> =
+        bus.read(&wanted).await.into_iter().filter_map(|read| Some(read.ok()?.offset)).collect();
+    assert!(left.starts_with(&[live, of_nothing]) && left.len() < 25, "{left:?}");
+    assert_eq!(bus.watermarks(&log).await.unwrap(), Watermarks { low: 0, high: 1 }, "its owner trims it");
+
+    // Readers pass over what is missing.
+    let reader = bus.reader().await.unwrap();
+    reader.add(work.clone(), StartAt::Beginning).await.unwrap();
+    let mut seen = Vec::new();
+    loop {
+        match reader.next().await {
+            ReaderEvent::Record(record) => seen.push(record.offset),
+            ReaderEvent::End { next_offset, .. } => {
+                assert_eq!(next_offset, marks.high);
+                break;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(seen, left);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_committed_or_not_read_is_kept_however_little_memory_there_is() {
+    let bus = forgetful().await;
+    let work = PartitionId::new("t", 0);
+    let member = bus.join(group("g")).await.unwrap();
+    let reader = bus.reader().await.unwrap();
+    reader.add(PartitionId::new("out", 0), StartAt::Beginning).await.unwrap();
+    for _ in 0..50 {
+        about(&bus, "t", "ended").await;
+        about(&bus, "out", "ended").await;
+    }
+    assert_eq!(bus.watermarks(&work).await.unwrap(), Watermarks { low: 0, high: 50 });
+    assert_eq!(bus.watermarks(&PartitionId::new("out", 0)).await.unwrap(), Watermarks { low: 0, high: 50 });
+    while let Some(event) = member.next().now_or_never() {
+        drop(event);
+    }
+    member.commit(commit_of(&work, 40)).await.unwrap();
+    for _ in 0..40 {
+        assert!(matches!(reader.next().await, ReaderEvent::Record(_)));
+    }
+    tokio::time::advance(Duration::from_secs(120)).await;
+    for _ in 0..40 {
+        about(&bus, "t", "ended").await;
+    }
+    assert_eq!(bus.watermarks(&work).await.unwrap().low, 40);
+    assert_eq!(bus.watermarks(&PartitionId::new("out", 0)).await.unwrap().low, 40);
 }

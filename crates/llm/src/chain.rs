@@ -1,8 +1,8 @@
 //! Several models, each of which is asked where those before it do not answer.
 
 use crate::{
-    ChatReply, ChatRequest, FailedAttempts, Model, ModelChoice, ModelError, ModelInfo, Purpose, Purposes,
-    StreamEvent, TextStream,
+    Capacity, ChatReply, ChatRequest, FailedAttempts, Model, ModelChoice, ModelError, ModelInfo, Purpose,
+    Purposes, StreamEvent, TextStream,
 };
 use async_trait::async_trait;
 use futures::StreamExt as _;
@@ -85,6 +85,12 @@ impl Model for ModelChain {
         let serving = self.links().filter(|link| link.purposes.contains(purpose));
         let all: Vec<String> = serving.map(|link| link.model.provenance(purpose)).collect();
         serde_json::json!(all).to_string()
+    }
+
+    /// That of the one who is asked first. Where another one takes in less, its endpoint says so.
+    fn capacity(&self, purpose: Purpose) -> Capacity {
+        let serving = self.links().find(|link| link.purposes.contains(purpose));
+        serving.unwrap_or(&self.first).model.capacity(purpose)
     }
 
     /// One that answers is enough.

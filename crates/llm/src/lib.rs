@@ -16,6 +16,8 @@ mod openai;
 mod port;
 mod preflight;
 mod prompt;
+mod tokens;
+mod turns;
 
 pub use cache::{
     CacheBounds, CacheCounts, CacheFigures, CacheFolderError, CacheOptions, CachedModel, DiskOptions, Source,
@@ -24,16 +26,13 @@ pub use chain::{Link, ModelChain};
 pub use hedge::{Hedge, HedgedModel};
 pub use limiter::{Answer, Ask, Hints, Leave, Limiter, NotSent, Quota};
 pub use offline::{OfflineModel, OfflineOptions};
-pub use openai::{Backoff, JsonForm, ModelNames, OpenAiModel, OpenAiOptions, OptionsError, Price};
-pub use port::{
-    ChatReply, ChatRequest, FailedAttempts, Format, JsonCheck, Message, Model, ModelChoice, ModelError,
-    ModelErrorKind, ModelInfo, Purpose, Purposes, Reuse, Speaker, StreamEvent, TextStream,
+pub use openai::{
+    Backoff, JsonForm, ModelNames, OpenAiModel, OpenAiOptions, OptionsError, Price, ReplayReasoning,
 };
-
+pub use port::{
+    ChatReply, ChatRequest, FailedAttempts, Format, JsonCheck, Model, ModelChoice, ModelError,
+    ModelErrorKind, ModelInfo, Purpose, Purposes, Reuse, StreamEvent, TextStream,
+};
 pub use preflight::{Feature, Preflight, PreflightOptions, Trial, Verdict};
-
-/// Tokens of so many characters, by rule of thumb: four a token, rounded up.
-#[must_use]
-pub fn estimated_tokens(chars: usize) -> i64 {
-    i64::try_from(chars.div_ceil(4)).unwrap_or(i64::MAX)
-}
+pub use tokens::{Capacity, Encoding, estimated_tokens};
+pub use turns::{Deeds, Message, Speaker, Tool, ToolCall};

@@ -14,7 +14,7 @@ pub struct Ask {
     pub model: String,
     /// What for.
     pub purpose: Purpose,
-    /// Tokens that it will take, sent and received, by estimate.
+    /// Tokens that it will take, sent and received: what the prompt has, and the most that the reply may have.
     pub tokens: i64,
     /// When the reply must be complete.
     pub deadline: Instant,
@@ -29,6 +29,10 @@ pub struct Ask {
 
 /// Gives leave to send requests.
 pub trait Limiter: Send + Sync + fmt::Debug {
+    /// Whether it matters how many tokens are sent to this model. Where it does not, nobody counts them: [`Ask::tokens`] is
+    /// guessed from the size of the prompt.
+    fn counts_tokens(&self, model: &str) -> bool;
+
     /// Waits until the request may be sent. Dropping the future gives the place in the queue up.
     ///
     /// # Errors

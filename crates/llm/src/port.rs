@@ -1,6 +1,6 @@
 //! The port.
 
-use crate::{Preflight, PreflightOptions};
+use crate::{Capacity, Deeds, Message, Preflight, PreflightOptions, Speaker, Tool, ToolCall};
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 use starling_protocol::{Allowance, CallReport, Failure};
@@ -26,6 +26,11 @@ pub trait Model: Send + Sync + 'static {
         }
         let ModelInfo { model, endpoint, .. } = self.info();
         format!("{model} at {endpoint}")
+    }
+
+    /// How the model that is asked for this purpose counts, and how much it takes in.
+    fn capacity(&self, purpose: Purpose) -> Capacity {
+        self.wrapped().map_or_else(Capacity::default, |model| model.capacity(purpose))
     }
 
     /// Whether anybody answers at the endpoint, without asking the model anything. One try, no retries.
@@ -106,6 +111,8 @@ pub type TextStream = BoxStream<'static, Result<StreamEvent, ModelError>>;
 pub enum StreamEvent {
     /// More text.
     Text(String),
+    /// The tools that the model calls, whole, after all text.
+    Calls(Deeds),
     /// The end; nothing follows. A stream that ends without it was cut and yields an error instead.
     Done(CallReport),
 }
@@ -198,26 +205,6 @@ impl Reuse {
     }
 }
 
-/// Who speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Speaker {
-    /// Standing orders.
-    System,
-    /// The one who asks.
-    User,
-    /// The model.
-    Assistant,
-}
-
-/// One message of a conversation.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Message {
-    /// Who speaks.
-    pub speaker: Speaker,
-    /// The text.
-    pub text: String,
-}
-
 /// The form of the reply.
 #[derive(Clone, Debug)]
 pub enum Format {
@@ -279,7 +266,9 @@ pub struct ChatRequest {
     pub purpose: Purpose,
     /// The conversation so far.
     pub messages: Vec<Message>,
-    /// The form of the reply.
+    /// The tools that the model may call.
+    pub tools: Vec<Tool>,
+    /// The form of the reply, where it calls none.
     pub format: Format,
     /// Most tokens of the reply; `None` leaves it to the endpoint.
     pub max_tokens: Option<u32>,
@@ -301,10 +290,26 @@ pub struct ChatRequest {
 /// A whole reply.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChatReply {
-    /// The text; never empty.
+    /// The text; empty only where tools are called.
     pub text: String,
+    /// The tools that the model calls, none unless it was offered some, and what it thought.
+    pub deeds: Deeds,
     /// What it took.
     pub report: CallReport,
+}
+
+impl ChatReply {
+    /// The calls of tools in it.
+    #[must_use]
+    pub fn calls(&self) -> &[ToolCall] {
+        &self.deeds.calls
+    }
+
+    /// The reply as a turn of the conversation that goes on.
+    #[must_use]
+    pub fn into_turn(self) -> Message {
+        Message { speaker: Speaker::Assistant(self.deeds), text: self.text }
+    }
 }
 
 /// A call failed for good, as far as this layer can tell.

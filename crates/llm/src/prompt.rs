@@ -6,9 +6,10 @@
 use crate::Purpose;
 
 /// The section names. Other `## ` lines are text, since inputs may be Markdown themselves.
-const NAMES: [&str; 12] = [
+const NAMES: [&str; 13] = [
     "Goal",
     "Limits",
+    "Parameters",
     "Inputs",
     "Items",
     "Agents",

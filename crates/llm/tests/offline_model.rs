@@ -1,5 +1,5 @@
 //! The offline model through its port, with the prompts that the services send.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use futures::StreamExt;
 use serde_json::Value;
@@ -19,6 +19,7 @@ fn request(purpose: Purpose, prompt: String) -> ChatRequest {
     ChatRequest {
         purpose,
         messages: vec![Message { speaker: Speaker::User, text: prompt }],
+        tools: Vec::new(),
         format: Format::Text,
         max_tokens: None,
         temperature: None,
@@ -208,6 +209,7 @@ async fn streams_are_the_reply_in_pieces_and_reports_are_labelled() {
     for event in &events {
         match event {
             StreamEvent::Text(piece) => text.push_str(piece),
+            StreamEvent::Calls(deeds) => panic!("nobody offered tools: {deeds:?}"),
             StreamEvent::Done(report) => assert_eq!(report.usage, whole.report.usage),
         }
     }

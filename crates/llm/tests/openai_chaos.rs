@@ -50,6 +50,7 @@ async fn ask(model: &OpenAiModel, form: Form) -> Result<String, ModelError> {
     while let Some(event) = stream.next().await {
         match event? {
             StreamEvent::Text(text) => said.push_str(&text),
+            StreamEvent::Calls(deeds) => panic!("nobody offered tools: {deeds:?}"),
             StreamEvent::Done(_) => return Ok(said),
         }
     }
@@ -264,7 +265,7 @@ async fn a_rehearsal_answers_what_was_asked_and_not_what_is_said_about_its_last_
         text: "## Goal\nFind names for a café\n## Limits\nmax_tasks: 3\n## Agents\n- worker: does tasks\n"
             .to_owned(),
     });
-    plan.messages.push(Message { speaker: Speaker::Assistant, text: "{".to_owned() });
+    plan.messages.push(Message::assistant("{"));
     plan.messages.push(Message { speaker: Speaker::User, text: "That was no JSON.".to_owned() });
     let reply: Value = serde_json::from_str(&model.chat(plan).await.unwrap().text).unwrap();
     assert!(reply["tasks"][0]["title"].is_string(), "{reply}");

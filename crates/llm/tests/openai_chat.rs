@@ -1,14 +1,17 @@
 //! Whole replies of an OpenAI-compatible endpoint, good and bad.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+#[path = "openai_chat/conversations.rs"]
+mod conversations;
 mod support;
 
-use futures::StreamExt as _;
+use futures::{StreamExt as _, future::BoxFuture};
 use serde_json::json;
 use starling_llm::mock::{MockAction, scripts};
 use starling_llm::{
-    ChatRequest, FailedAttempts, Format, Hedge, HedgedModel, JsonCheck, JsonForm, Link, Model, ModelChain,
-    ModelChoice, ModelErrorKind as Kind, OpenAiModel, Price, Purpose, Purposes, Speaker, StreamEvent,
+    Ask, ChatRequest, Encoding, FailedAttempts, Format, Hedge, HedgedModel, JsonCheck, JsonForm, Leave,
+    Limiter, Link, Model, ModelChain, ModelChoice, ModelErrorKind as Kind, NotSent, OpenAiModel,
+    OpenAiOptions, Price, Purpose, Purposes, Speaker, StreamEvent,
 };
 use starling_protocol::{Allowance, Usage};
 use std::sync::{Arc, Mutex};
@@ -530,4 +533,66 @@ async fn nothing_is_sent_beyond_the_allowance_and_what_was_spent_is_told() {
     let error = OpenAiModel::new(options).unwrap().chat(request).await.unwrap_err();
     assert_eq!((error.kind, error.report.calls), (Kind::Unpriced, 0), "{error}");
     assert!(error.message.contains("model.prices has no price for priceless"), "{error}");
+}
+
+#[tokio::test]
+async fn what_a_step_may_take_is_counted_as_the_model_counts() {
+    let server = mock(|_| MockAction::error(500, "not now"));
+    let text = "お誕生日おめでとう".repeat(50);
+    for (name, encoding) in [
+        ("gpt-4o-mini", None),
+        ("openai/gpt-4-turbo", None),
+        ("of-my-own", Some(Encoding::O200kBase)),
+        ("gpt-4o", Some(Encoding::Estimate)),
+        ("of-my-own", None),
+    ] {
+        let mut options = options(&server.base_url());
+        options.models.default = name.to_owned();
+        options.encoding = encoding;
+        let model = OpenAiModel::new(options).unwrap();
+        let counts = encoding.unwrap_or(Encoding::of_model(name));
+        assert_eq!(model.capacity(Purpose::Work).encoding, counts);
+        let mut request = request(Purpose::Work);
+        request.messages[1].text.clone_from(&text);
+        let most = counts.count_messages(&request.messages) + 50;
+        for (tokens, calls) in [(most - 1, 0), (most, 1)] {
+            let allowance = Allowance { calls: 1, tokens: Some(tokens), cost_usd: None };
+            let error =
+                model.chat(ChatRequest { allowance: Some(allowance), ..request.clone() }).await.unwrap_err();
+            assert_eq!((error.kind, error.report.calls), (Kind::OverAllowance, calls), "{name}: {error}");
+        }
+    }
+}
+
+/// What a limiter was asked.
+#[derive(Debug)]
+struct Counting {
+    counts: bool,
+    asked: Mutex<Vec<i64>>,
+}
+
+impl Limiter for Counting {
+    fn counts_tokens(&self, _model: &str) -> bool {
+        self.counts
+    }
+
+    fn admit(&self, ask: Ask) -> BoxFuture<'static, Result<Box<dyn Leave>, NotSent>> {
+        self.asked.lock().unwrap().push(ask.tokens);
+        Box::pin(async { Err(NotSent::Down) })
+    }
+}
+
+#[tokio::test]
+async fn a_limiter_that_needs_the_number_of_tokens_is_told_the_models_own() {
+    let text = "=".repeat(4_000);
+    for (counts, least, most) in [(true, 50, 200), (false, 1_000, 1_100)] {
+        let limiter = Arc::new(Counting { counts, asked: Mutex::default() });
+        let options = OpenAiOptions::new("http://127.0.0.1:9/v1", "gpt-4o");
+        let model = OpenAiModel::limited_by(limiter.clone(), options).unwrap();
+        let mut request = request(Purpose::Work);
+        request.messages[1].text.clone_from(&text);
+        model.chat(request).await.unwrap_err();
+        let asked = limiter.asked.lock().unwrap()[0];
+        assert!((least..=most).contains(&asked), "{asked} tokens");
+    }
 }

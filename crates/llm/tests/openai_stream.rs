@@ -1,5 +1,5 @@
 //! Streamed replies of an OpenAI-compatible endpoint, good and bad.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
 
@@ -25,6 +25,7 @@ async fn read(model: &OpenAiModel, request: ChatRequest) -> (Vec<String>, Result
         assert!(end.is_none(), "nothing follows the end");
         match event {
             Ok(StreamEvent::Text(text)) => texts.push(text),
+            Ok(StreamEvent::Calls(deeds)) => panic!("nobody offered tools: {deeds:?}"),
             Ok(StreamEvent::Done(report)) => end = Some(Ok(report)),
             Err(error) => end = Some(Err(error)),
         }

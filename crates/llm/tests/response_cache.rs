@@ -9,9 +9,9 @@ use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt};
 use starling_llm::mock::{MockAction, MockServer};
 use starling_llm::{
-    CacheBounds, CacheFolderError, CacheOptions, CachedModel, ChatReply, ChatRequest, DiskOptions, Model,
-    ModelError, ModelErrorKind as Kind, ModelInfo, OpenAiModel, Price, Purpose, Purposes, Reuse, Source,
-    StreamEvent, TextStream,
+    CacheBounds, CacheFolderError, CacheOptions, CachedModel, ChatReply, ChatRequest, Deeds, DiskOptions,
+    Model, ModelError, ModelErrorKind as Kind, ModelInfo, OpenAiModel, Price, Purpose, Purposes, Reuse,
+    Source, StreamEvent, TextStream,
 };
 use starling_protocol::{CallReport, Usage};
 use std::fs;
@@ -82,7 +82,7 @@ impl Model for Echo {
     async fn chat(&self, request: ChatRequest) -> Result<ChatReply, ModelError> {
         let (pieces, report) = self.begin(&request);
         sleep(Duration::from_secs(1)).await;
-        Ok(ChatReply { text: pieces.concat(), report })
+        Ok(ChatReply { text: pieces.concat(), deeds: Deeds::default(), report })
     }
 
     async fn stream(&self, request: ChatRequest) -> Result<TextStream, ModelError> {
@@ -110,6 +110,7 @@ async fn read(mut events: BoxStream<'_, Result<StreamEvent, ModelError>>) -> (Ve
     loop {
         match events.next().await.unwrap().unwrap() {
             StreamEvent::Text(piece) => pieces.push(piece),
+            StreamEvent::Calls(deeds) => panic!("nobody offered tools: {deeds:?}"),
             StreamEvent::Done(report) => {
                 assert!(events.next().await.is_none(), "nothing follows");
                 return (pieces, report);

@@ -4,7 +4,8 @@
 //! from life. An entity is always written whole.
 
 use crate::{
-    Failure, IntentId, OutcomeStatus, RecordRef, RunId, TaskId, TaskKind, TaskState, Timestamp, Usage,
+    AnswerSpec, Failure, IntentId, OutcomeStatus, RecordRef, RunId, TaskId, TaskKind, TaskState, TaskTerms,
+    Timestamp, Usage,
 };
 use serde::{Deserialize, Serialize};
 
@@ -227,6 +228,8 @@ pub struct IntentEntity {
     pub max_tokens: Option<i64>,
     /// Most that it may cost in US dollars; absent where that is not bounded.
     pub max_cost_usd: Option<f64>,
+    /// From when on results are taken as they come; absent where that is never.
+    pub degrade_at: Option<Timestamp>,
 }
 
 /// Model calls, and what they take.
@@ -332,6 +335,8 @@ pub struct RunEntity {
     pub plan_wanted: bool,
     /// Why the tenant's budget does not cover more; empty if it was not refused.
     pub refused: String,
+    /// How the answer is to be made; absent where nothing but the goal says it.
+    pub answer: Option<AnswerSpec>,
 }
 
 /// One task.
@@ -388,6 +393,8 @@ pub struct TaskEntity {
     pub reserved: Option<Amount>,
     /// Start of the window of the tenant's budget that this is charged to; absent where that is not bounded.
     pub charged: Option<Timestamp>,
+    /// What it reads, how long it may take, and what stands in for its output.
+    pub terms: TaskTerms,
     /// Worker pool that does it; empty for the default one.
     pub pool: String,
     /// Whether its results are left out of those that a critic scores, of which only a share is scored.

@@ -307,7 +307,8 @@ fn any_body() -> impl Strategy<Value = Body> {
         (".*", any::<i32>(), proptest::collection::vec(".{0,8}", 0..20), proptest::option::of(number))
             .prop_map(|(goal, priority, items, min_score)| {
                 let limits = Limits { min_score, ..Limits::default() };
-                Body::Intent(Intent { goal, priority, items, limits, ..Intent::default() })
+                let parameters = items.iter().map(|item| (item.clone(), goal.clone())).collect();
+                Body::Intent(Intent { goal, priority, items, limits, parameters, ..Intent::default() })
             });
     let judgement = prop_oneof![
         (0.0..1.0_f64, ".*").prop_map(|(score, feedback)| Judgement::Scored(Scored { score, feedback })),
@@ -328,6 +329,7 @@ fn any_body() -> impl Strategy<Value = Body> {
                 agent: key.clone(),
                 key,
                 critic,
+                ..TaskSpec::default()
             };
             let tasks = tasks.into_iter().map(task).collect();
             Body::PlanFragment(PlanFragment {

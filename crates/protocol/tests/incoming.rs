@@ -13,7 +13,11 @@ fn read(value: &[u8]) -> Result<ParsedIntent, InvalidIntent> {
 
 /// All faults of a JSON intent, as text.
 fn faults(json: &serde_json::Value) -> Vec<String> {
-    read(json.to_string().as_bytes()).unwrap_err().faults.iter().map(ToString::to_string).collect()
+    faults_of_text(&json.to_string())
+}
+
+fn faults_of_text(json: &str) -> Vec<String> {
+    read(json.as_bytes()).unwrap_err().faults.iter().map(ToString::to_string).collect()
 }
 
 #[test]
@@ -36,10 +40,11 @@ fn bare_text_is_the_goal() {
 fn a_full_json_intent_is_read() {
     let json = json!({
         "id": "laptops:1", "goal": " Compare ", "strategy": "single", "tenant": "acme", "priority": 9,
-        "deadline_ms": 60_000, "limits": {"max_tasks": 20, "max_attempts": 2, "min_score": 1, "max_calls": 50, "max_tokens": 200_000,
+        "deadline_ms": 60_000, "limits": {"degrade_after_ms": 9000, "max_tasks": 20, "max_attempts": 2, "min_score": 1, "max_calls": 50, "max_tokens": 200_000,
             "max_cost_usd": 0.25},
         "inputs": [{"name": "a.csv", "media_type": "text/csv; charset=utf-8", "content": "a,b\r\n\u{c}"}, {"name": "b", "content": ""}],
-        "items": ["x", "y\tz"]
+        "items": ["x", "y\tz"],
+        "parameters": {"text": " as it is\n", "number": 1.5, "yes": true, "list": ["a", 2, null], "none": null, "of": {"a": [], "b": 1}}
     });
     let parsed = read(json.to_string().as_bytes()).unwrap();
     assert_eq!(parsed.id.unwrap().as_str(), "laptops:1");
@@ -55,10 +60,20 @@ fn a_full_json_intent_is_read() {
             max_calls: Some(50),
             max_tokens: Some(200_000),
             max_cost_usd: Some(0.25),
+            degrade_after_ms: Some(9_000),
         }
     );
     assert_eq!(parsed.intent.inputs[1].media_type, "text/plain");
     assert_eq!(parsed.intent.items, ["x", "y\tz"]);
+    let parameters: Vec<_> = parsed.intent.parameters.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+    let expected = [
+        ("list", r#"["a",2,null]"#),
+        ("number", "1.5"),
+        ("of", r#"{"a":[],"b":1}"#),
+        ("text", " as it is\n"),
+        ("yes", "true"),
+    ];
+    assert_eq!(parameters, expected);
 }
 
 #[test]
@@ -91,12 +106,13 @@ fn an_avro_intent_is_read_in_either_framing_and_checked_alike() {
 
 #[test]
 fn all_faults_are_named_at_once() {
-    let found = faults(&json!({
+    let found = faults_of_text(&json!({
         "gaol": "x", "id": "a b", "strategy": "fast", "tenant": 7, "priority": 12, "deadline_ms": 0,
         "limits": {"maxTasks": 3, "max_attempts": 2.5, "min_score": "high"},
         "inputs": [{"name": "a", "content": "1"}, {"name": "a", "content": "2\u{0}", "media_type": "csv"}, {"content": "3"}, "x"],
-        "items": ["ok", 3, " "]
-    }));
+        "items": ["ok", 3, " "],
+        "parameters": {"No name": 1, "nul": "x\u{0}", "twice": 1}
+    }).to_string().replace("\"twice\":1", "\"twice\":1,\"twice\":2"));
     let expected = [
         "gaol: unknown field, expected perhaps \"goal\"",
         "inputs[2].name: missing, expected a text",
@@ -108,7 +124,10 @@ fn all_faults_are_named_at_once() {
         "tenant: expected a text, found the number 7",
         "id: expected 1 to 128 characters of A-Z a-z 0-9 . _ : -, found \"a b\"",
         "goal: missing, expected a text that says what is wanted",
-        "strategy: expected \"llm\" or \"single\", found \"fast\"",
+        "strategy: expected \"llm\", \"single\", \"map\", \"auto\" or \"playbook:<name>\" with a name of a-z 0-9 - _, found \"fast\"",
+        "parameters: expected a name of 1 to 64 characters of a-z 0-9 - _, found \"No name\"",
+        "parameters.twice: expected once, found again",
+        "parameters.nul: expected text, found the control character U+0000 at byte 1",
         "priority: expected an integer from 0 to 9, found 12",
         "deadline_ms: expected an integer from 1 to 604800000, found 0",
         "inputs[1].name: expected a name that no other input has, found \"a\" again",
@@ -151,6 +170,26 @@ fn single_faults_say_what_is_meant() {
 }
 
 #[test]
+fn strategies_say_what_they_need() {
+    for strategy in ["llm", "single", "auto", "playbook:order-inquiry"] {
+        let read = read(json!({"goal": "x", "strategy": strategy}).to_string().as_bytes()).unwrap();
+        assert_eq!(read.intent.strategy, strategy);
+    }
+    for none in [json!({}), json!({"goal": " "})] {
+        let mut intent = none;
+        intent["strategy"] = "playbook:order-inquiry".into();
+        assert_eq!(read(intent.to_string().as_bytes()).unwrap().intent.goal, "", "the playbook may have one");
+    }
+    let missing = "items: missing, the strategy \"map\" treats items one by one";
+    assert_eq!(faults(&json!({"goal": "x", "strategy": "map"})), [missing]);
+    assert!(read(br#"{"goal":"x","strategy":"map","items":["a"]}"#).is_ok());
+    let found = faults(&json!({"goal": "x", "strategy": "playbook:../etc"}));
+    assert!(found[0].starts_with("strategy: expected \"llm\", \"single\""), "{found:?}");
+    let found = faults(&json!({"goal": "x", "parameters": ["a"]}));
+    assert_eq!(found, ["parameters: expected an object, found an array"]);
+}
+
+#[test]
 fn a_budget_of_nothing_or_of_no_number_is_no_budget() {
     for (limits, expected) in [
         (json!({"max_calls": 0}), "limits.max_calls: expected an integer of at least 1, found 0"),
@@ -179,14 +218,24 @@ fn a_budget_of_nothing_or_of_no_number_is_no_budget() {
 
 #[test]
 fn sizes_are_limited() {
-    let limits = IntentLimits { max_bytes: 1_000, max_goal_bytes: 10, max_items: 2, max_inputs: 1 };
+    let limits = IntentLimits {
+        max_bytes: 1_000,
+        max_goal_bytes: 10,
+        max_items: 2,
+        max_inputs: 1,
+        max_parts: 2,
+        max_parameters: 1,
+        max_parameter_bytes: 3,
+    };
     let of = |json: serde_json::Value| {
         read_intent(&Codec::default(), &limits, json.to_string().as_bytes(), None).unwrap_err()
     };
     let input = |name: &str| json!({"name": name, "content": ""});
     let many =
-        of(json!({"goal": "x".repeat(11), "items": ["a", "b", "c"], "inputs": [input("a"), input("b")]}));
-    assert_eq!(many.faults.len(), 3, "{many}");
+        of(json!({"goal": "x".repeat(11), "items": ["a", "b", "c"], "inputs": [input("a"), input("b")],
+            "parameters": {"a": "1234", "b": 1}}));
+    assert_eq!(many.faults.len(), 5, "{many}");
+    assert!(many.to_string().contains("parameters.a: expected at most 3 bytes, found 4"), "{many}");
     let huge = of(json!({"a": [[1]], "goal": "x".repeat(2_000), "id": "mine", "tenant": "acme"}));
     assert_eq!((huge.id.unwrap().as_str(), huge.tenant.as_deref()), ("mine", Some("acme")));
     assert!(huge.faults[0].message.contains("expected at most 1000 bytes"), "{:?}", huge.faults);

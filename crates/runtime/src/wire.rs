@@ -2,27 +2,32 @@
 
 use bytes::Bytes;
 use starling_bus::InRecord;
+use starling_llm::Encoding;
 use starling_protocol::{Body, Envelope, RecordRef, headers::headers_of, ids::content_digest};
 
-/// How far a body's text reaches, in estimated tokens: a quarter of its bytes. What a reader takes from a
-/// record decides: the output of a result, the goal, inputs and items of an intent.
+/// How far a body's text reaches, in tokens by rule of thumb: who refers to it does not know which model will read it.
+/// What a reader takes from a record decides: the output of a result, the goal, inputs, items and parameters of an intent,
+/// parts of inputs included that lie elsewhere.
 #[must_use]
 pub fn estimated_tokens(body: &Body) -> i64 {
-    let bytes: usize = match body {
+    let count = |text: &String| Encoding::Estimate.count(text);
+    match body {
         Body::Intent(intent) => {
-            let inputs: usize =
-                intent.inputs.iter().map(|input| input.content.len() + input.name.len()).sum();
-            let items: usize = intent.items.iter().map(String::len).sum();
-            intent.goal.len() + inputs + items
+            let inputs = intent.inputs.iter().flat_map(|input| [&input.content, &input.name]);
+            let parameters = intent.parameters.iter().flat_map(|(name, value)| [name, value]);
+            let stored =
+                intent.inputs.iter().flat_map(|input| &input.chunks).map(|chunk| chunk.tokens.max(0));
+            let texts = inputs.chain(parameters).chain(&intent.items).chain([&intent.goal]);
+            texts.map(count).chain(stored).fold(0, i64::saturating_add)
         }
-        Body::TaskResult(result) => result.output.len(),
+        Body::TaskResult(result) => count(&result.output),
         Body::TaskTurn(turn) => {
-            turn.text.len() + turn.calls.iter().map(|call| call.arguments.len()).sum::<usize>()
+            count(&turn.text) + turn.calls.iter().map(|call| count(&call.arguments)).sum::<i64>()
         }
-        Body::ToolReply(reply) => reply.outputs.iter().map(|output| output.content.len()).sum(),
+        Body::ToolReply(reply) => reply.outputs.iter().map(|output| count(&output.content)).sum(),
+        Body::Content(content) => [&content.heading, &content.overlap, &content.text].map(count).iter().sum(),
         _ => 0,
-    };
-    i64::try_from(bytes.div_ceil(4)).unwrap_or(i64::MAX)
+    }
 }
 
 /// The reference to a record that holds `envelope`.

@@ -1,8 +1,8 @@
 //! Reads what an envelope refers to, and says what follows when it cannot be read.
 
-use starling_protocol::{Body, Envelope, Failure, Input, RecordRef};
+use starling_protocol::{Body, Envelope, Failure, IndexRange, Input, RecordRef, TaskTerms};
 use starling_runtime::{ContentError, HandleError};
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 /// Something that an envelope refers to cannot be had.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,12 +30,38 @@ impl From<ContentError> for Unread {
     }
 }
 
-/// The texts that came with an intent.
-#[must_use]
-pub fn intent_texts(intent: Option<&Arc<Envelope>>) -> (&[Input], &[String]) {
-    match intent.map(|envelope| &envelope.body) {
-        Some(Body::Intent(intent)) => (&intent.inputs, &intent.items),
-        _ => (&[], &[]),
+/// What an intent brings beside its goal.
+#[derive(Clone, Copy, Debug)]
+pub struct IntentTexts<'e> {
+    /// Its inputs.
+    pub inputs: &'e [Input],
+    /// Its items.
+    pub items: &'e [String],
+    /// Its parameters.
+    pub parameters: &'e BTreeMap<String, String>,
+}
+
+impl<'e> IntentTexts<'e> {
+    /// Those of the intent in this envelope; nothing where there is none.
+    #[must_use]
+    pub fn of(intent: Option<&'e Arc<Envelope>>) -> Self {
+        static NONE: BTreeMap<String, String> = BTreeMap::new();
+        match intent.map(|envelope| &envelope.body) {
+            Some(Body::Intent(intent)) => {
+                Self { inputs: &intent.inputs, items: &intent.items, parameters: &intent.parameters }
+            }
+            _ => Self { inputs: &[], items: &[], parameters: &NONE },
+        }
+    }
+
+    /// Those that a task with these terms reads.
+    #[must_use]
+    pub fn within(self, terms: &TaskTerms) -> Self {
+        Self {
+            inputs: IndexRange::of(terms.inputs.as_ref(), self.inputs),
+            items: IndexRange::of(terms.items.as_ref(), self.items),
+            ..self
+        }
     }
 }
 

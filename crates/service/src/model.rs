@@ -73,6 +73,10 @@ pub(crate) fn options(provider: &ProviderSettings, settings: &ModelSettings) -> 
             JsonAsked::Object => JsonForm::Object,
             JsonAsked::Prompt => JsonForm::Prompt,
         },
+        replay_reasoning: provider.replay_reasoning,
+        encoding: provider.encoding,
+        // A chat template and a schema are in it as well.
+        window: provider.window.map(|window| (window - settings.window_margin).max(1)),
         omit: provider.omit.clone(),
         extra_body: provider.extra_body.clone(),
         extra_headers: provider.extra_headers.clone(),

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use starling_bus::{Bus, LogReader, MemoryBus, MemoryOptions, OutRecord, PartitionId, ReaderEvent, StartAt};
 use starling_llm::{
-    CacheBounds, CacheOptions, CachedModel, ChatReply, ChatRequest, FailedAttempts, Model, ModelError,
-    ModelErrorKind, ModelInfo, Purposes, StreamEvent, TextStream,
+    CacheBounds, CacheOptions, CachedModel, Capacity, ChatReply, ChatRequest, Deeds, FailedAttempts, Model,
+    ModelError, ModelErrorKind, ModelInfo, Purpose, Purposes, StreamEvent, TextStream,
 };
 use starling_protocol::{
     Body, CallReport, Codec, Envelope, EnvelopeId, IntentId, RecordRef, Tag, Timestamp, Topic, Usage,
@@ -87,18 +87,28 @@ type Script = Box<dyn FnMut(&ChatRequest) -> Answer + Send>;
 pub struct ScriptedModel {
     script: Mutex<Script>,
     asked: Mutex<Vec<ChatRequest>>,
+    capacity: Mutex<Capacity>,
 }
 
 impl ScriptedModel {
     /// A model that answers as `script` says.
     pub fn new(script: impl FnMut(&ChatRequest) -> Answer + Send + 'static) -> Arc<Self> {
-        Arc::new(Self { script: Mutex::new(Box::new(script)), asked: Mutex::default() })
+        Arc::new(Self {
+            script: Mutex::new(Box::new(script)),
+            asked: Mutex::default(),
+            capacity: Mutex::default(),
+        })
     }
 
     /// A model that always says the same.
     pub fn saying(text: &str) -> Arc<Self> {
         let text = text.to_owned();
         Self::new(move |_| Answer::Say(text.clone()))
+    }
+
+    /// From now on it has this window, as far as those who ask it know.
+    pub fn has(&self, capacity: Capacity) {
+        *self.capacity.lock().unwrap_or_else(PoisonError::into_inner) = capacity;
     }
 
     /// What it was asked, in order.
@@ -153,6 +163,10 @@ impl Model for ScriptedModel {
         ModelInfo { model: "scripted".to_owned(), offline: false, endpoint: "script".to_owned() }
     }
 
+    fn capacity(&self, _: Purpose) -> Capacity {
+        *self.capacity.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// As if it had answered "too many requests" twice.
     fn failed_attempts(&self) -> Vec<FailedAttempts> {
         vec![FailedAttempts { model: "scripted".to_owned(), kind: ModelErrorKind::RateLimited, count: 2 }]
@@ -160,14 +174,14 @@ impl Model for ScriptedModel {
 
     async fn chat(&self, request: ChatRequest) -> Result<ChatReply, ModelError> {
         match self.answer(request) {
-            Answer::Say(text) => Ok(ChatReply { text, report: report() }),
+            Answer::Say(text) => Ok(ChatReply { text, deeds: Deeds::default(), report: report() }),
             Answer::Fail(kind) => Err(failure(kind)),
             Answer::Stream(mut pieces) => {
                 let mut text = String::new();
                 while let Some(piece) = pieces.recv().await {
                     text.push_str(&piece);
                 }
-                Ok(ChatReply { text, report: report() })
+                Ok(ChatReply { text, deeds: Deeds::default(), report: report() })
             }
             Answer::Hang => std::future::pending().await,
         }

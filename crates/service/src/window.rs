@@ -1,23 +1,31 @@
-//! Prompts that turn out to be too long for a model's window.
+//! Prompts and the windows of models: packed to what is known of a window, and shortened where that was not enough.
 
 use futures::StreamExt as _;
 use starling_agents::PromptBudget;
-use starling_llm::{ChatReply, ChatRequest, Model, ModelError, ModelErrorKind, StreamEvent, TextStream};
+use starling_llm::{
+    Capacity, ChatReply, ChatRequest, Encoding, Model, ModelError, ModelErrorKind, Purpose, StreamEvent,
+    TextStream,
+};
 use starling_protocol::CallReport;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 
-/// Bytes of a token where four were too many.
-const BYTES_A_TOKEN: usize = 3;
 /// The window is taken for so much smaller than was said: a chat template and the schema are in it as well.
 const MARGIN: f64 = 0.9;
+/// And for so much smaller again where tokens are counted by rule of thumb: it was wrong already.
+const RULE_OF_THUMB: f64 = 0.75;
 /// How much shorter a prompt gets if nobody says how long it may be.
 const UNKNOWN: f64 = 0.5;
 /// No number below that is the size of a window; statuses of HTTP are.
-const SMALLEST_WINDOW: usize = 1_024;
+const SMALLEST_WINDOW: i64 = 1_024;
 
-/// How large the texts of a prompt for one model may be, as far as its endpoint has said.
+/// What the endpoint of one model has said of its window by refusing prompts that were too long.
 #[derive(Debug)]
-pub struct Window(AtomicUsize);
+pub struct Window {
+    /// Tokens of a prompt and its reply; the largest number as long as nobody has said it.
+    window: AtomicI64,
+    /// Tokens of a prompt that was taken after a longer one was not.
+    prompt: AtomicI64,
+}
 
 /// What came of a question.
 pub struct Asked<Reply> {
@@ -29,28 +37,30 @@ pub struct Asked<Reply> {
 
 impl Default for Window {
     fn default() -> Self {
-        Self(AtomicUsize::new(usize::MAX))
+        Self { window: AtomicI64::new(i64::MAX), prompt: AtomicI64::new(i64::MAX) }
     }
 }
 
 impl Window {
     /// Asks, and once more with less text if the endpoint says that it is too long. Then later questions are shorter
-    /// from the start. `build` makes the question with texts of at most the given size.
+    /// from the start. `build` makes the question, for `purpose`, within the given budget.
     pub async fn chat(
         &self,
         model: &dyn Model,
+        purpose: Purpose,
         budget: PromptBudget,
         build: impl Fn(PromptBudget) -> ChatRequest,
     ) -> Asked<ChatReply> {
         let after =
             |reply: ChatReply, first: CallReport| ChatReply { report: reply.report.after(&first), ..reply };
-        self.ask(budget, build, |question| model.chat(question), after).await
+        self.ask(model.capacity(purpose), budget, build, |question| model.chat(question), after).await
     }
 
     /// The same for a reply that is read as it comes.
     pub async fn stream(
         &self,
         model: &dyn Model,
+        purpose: Purpose,
         budget: PromptBudget,
         build: impl Fn(PromptBudget) -> ChatRequest,
     ) -> Asked<TextStream> {
@@ -63,11 +73,12 @@ impl Window {
             };
             events.map(add).boxed()
         };
-        self.ask(budget, build, |question| model.stream(question), after).await
+        self.ask(model.capacity(purpose), budget, build, |question| model.stream(question), after).await
     }
 
     async fn ask<Reply, Sent>(
         &self,
+        capacity: Capacity,
         budget: PromptBudget,
         build: impl Fn(PromptBudget) -> ChatRequest,
         send: impl Fn(ChatRequest) -> Sent,
@@ -76,25 +87,34 @@ impl Window {
     where
         Sent: Future<Output = Result<Reply, ModelError>>,
     {
-        let budget = PromptBudget { bytes: budget.bytes.min(self.0.load(Ordering::Relaxed)) };
+        let learned = |tokens: &AtomicI64| Some(tokens.load(Ordering::Relaxed)).filter(|t| *t < i64::MAX);
+        let budget = PromptBudget {
+            window: least(capacity.window, learned(&self.window)),
+            tokens: learned(&self.prompt),
+            encoding: capacity.encoding,
+            ..budget
+        };
         let question = build(budget);
         let first = match send(question.clone()).await {
             Err(error) if error.kind == ModelErrorKind::ContextTooLong => error,
             reply => return Asked { question, reply },
         };
-        let fixed = length(&build(PromptBudget { bytes: 0 }));
-        let shorter = shorter(&question, fixed, budget, &first.message);
+        let window = window_in(&first.message);
+        let tokens = fitting(&question, capacity.encoding, window);
         tracing::warn!(
             endpoint = first.endpoint,
             reason = first.message,
-            bytes = shorter.bytes,
+            tokens,
             "a prompt is too long for the model, asking with less text"
         );
         let allowance = question.allowance.map(|allowance| allowance.after(&first.report));
-        let question = ChatRequest { allowance, ..build(shorter) };
+        let shorter =
+            build(PromptBudget { window: least(budget.window, window), tokens: Some(tokens), ..budget });
+        let question = ChatRequest { allowance, ..shorter };
         let reply = match send(question.clone()).await {
             Ok(reply) => {
-                self.0.fetch_min(shorter.bytes, Ordering::Relaxed);
+                self.window.fetch_min(window.unwrap_or(i64::MAX), Ordering::Relaxed);
+                self.prompt.fetch_min(tokens, Ordering::Relaxed);
                 Ok(after(reply, first.report))
             }
             Err(error) => Err(spent_before(error, &first.report)),
@@ -107,28 +127,28 @@ fn spent_before(error: ModelError, first: &CallReport) -> ModelError {
     ModelError { report: error.report.after(first), ..error }
 }
 
-/// How large the texts may be so that the question fits, by what was said about it, if so much of it is no text.
-fn shorter(question: &ChatRequest, fixed: usize, budget: PromptBudget, said: &str) -> PromptBudget {
-    let sent = length(question);
-    let reply = question.max_tokens.map_or(0, |tokens| tokens as usize);
-    let room = match window_in(said) {
-        Some(window) => {
-            let room = (window.saturating_sub(reply) * BYTES_A_TOKEN).min(sent);
-            room as f64 * MARGIN
-        }
-        None => sent as f64 * UNKNOWN,
-    };
-    PromptBudget { bytes: budget.bytes.min((room as usize).saturating_sub(fixed)) }
+fn least(one: Option<i64>, other: Option<i64>) -> Option<i64> {
+    [one, other].into_iter().flatten().min()
 }
 
-/// Bytes of all messages.
-fn length(question: &ChatRequest) -> usize {
-    question.messages.iter().map(|message| message.text.len()).sum()
+/// How many tokens the prompt of a question may have that was too long for a window, whose size may be known.
+fn fitting(question: &ChatRequest, encoding: Encoding, window: Option<i64>) -> i64 {
+    let sent = encoding.count_messages(&question.messages);
+    let reply = question.max_tokens.map_or(0, i64::from);
+    let share = |tokens: i64, share: f64| (tokens.max(0) as f64 * share) as i64;
+    match window {
+        Some(window) => {
+            let reply = reply.min(window / 2);
+            let known = if encoding == Encoding::Estimate { RULE_OF_THUMB } else { 1.0 };
+            share(share(window - reply, known).min(sent), MARGIN)
+        }
+        None => share(sent, UNKNOWN),
+    }
 }
 
 /// The size of the window, if a server's words have it: it is the smallest number that can be one, since all others are
 /// those of a question that was too long.
-fn window_in(said: &str) -> Option<usize> {
+fn window_in(said: &str) -> Option<i64> {
     let numbers = said.split(|c: char| !c.is_ascii_digit() && c != ',');
     let numbers = numbers.filter_map(|number| number.replace(',', "").parse().ok());
     numbers.filter(|number| *number >= SMALLEST_WINDOW).min()

@@ -1,6 +1,9 @@
 //! How calls wait for their turn, in virtual time, and what a provider with limits sees of them, in real time.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+#[path = "rate/conversations.rs"]
+mod conversations;
+
 use futures::{FutureExt as _, future::join_all};
 use starling_engine::{
     breaker::{BreakerLimits, BreakerState},
@@ -146,6 +149,7 @@ fn request(number: usize, max_tokens: u32, within: Duration) -> ChatRequest {
     ChatRequest {
         purpose: Purpose::Work,
         messages: vec![Message { speaker: Speaker::User, text: format!("question {number}") }],
+        tools: Vec::new(),
         format: Format::Text,
         max_tokens: Some(max_tokens),
         temperature: None,

@@ -15,6 +15,7 @@ fn request(purpose: Purpose) -> ChatRequest {
     ChatRequest {
         purpose,
         messages: vec![Message { speaker: Speaker::User, text: "x".into() }],
+        tools: Vec::new(),
         format: Format::Text,
         max_tokens: None,
         temperature: None,

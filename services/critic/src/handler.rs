@@ -94,17 +94,18 @@ impl CriticHandler {
         };
         let (members, allowance) = shares(self.options.panel, result.critic_allowance);
         let (prompt, traceparent) = (&prompt, span.traceparent().to_string());
-        let question = |member, budget| ChatRequest {
+        let question = |member, budget: PromptBudget| ChatRequest {
             purpose: Purpose::Judge,
             messages: within(allowance.as_ref(), agent, budget, |budget| {
                 judge_messages(agent, prompt, budget)
             }),
+            tools: Vec::new(),
             format: Format::Json {
                 name: VERDICT_SCHEMA.to_owned(),
                 schema: self.schema.clone(),
                 check: Some(JsonCheck::new(check_verdict)),
             },
-            max_tokens: agent.max_tokens_within(allowance.as_ref()),
+            max_tokens: budget.max_tokens(agent, allowance.as_ref()),
             temperature: temperature(agent, member),
             deadline: instant_of(envelope.deadline, &self.clock),
             traceparent: Some(traceparent.clone()),
@@ -130,7 +131,7 @@ impl CriticHandler {
     /// Asks for one verdict of the model.
     async fn ask(&self, build: impl Fn(PromptBudget) -> ChatRequest) -> (Judgement, CallReport) {
         let Asked { question, reply } =
-            self.window.chat(self.model.as_ref(), self.options.prompt, build).await;
+            self.window.chat(self.model.as_ref(), Purpose::Judge, self.options.prompt, build).await;
         match reply {
             Ok(reply) => match read_verdict(&reply.text) {
                 Reply::Scored(scored) => (Judgement::Scored(scored), reply.report),

@@ -22,7 +22,7 @@ pub async fn serve(node: Node, parts: Parts) -> Result<(), ProcessorError> {
         node.metrics.clone(),
         node.clock.clone(),
         CriticOptions {
-            prompt: PromptBudget { bytes: node.settings.agents_prompt },
+            prompt: PromptBudget::of_bytes(node.settings.agents_prompt),
             panel: node.settings.critic_panel,
         },
     );

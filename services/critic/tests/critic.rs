@@ -53,6 +53,7 @@ fn result(output: &str) -> TaskResult {
         report: CallReport { calls: 3, ..CallReport::default() },
         worker: "w-1".into(),
         critic_allowance: None,
+        rule_based: false,
         sources: 0,
     }
 }

@@ -65,8 +65,11 @@ fn intake(node: &Node, admission: Admission) -> ParallelProcessor {
 
 fn plan_loop(node: &Node, parts: &Parts) -> ParallelProcessor {
     let settings = &node.settings;
-    let options =
-        PlanOptions { prompt: PromptBudget { bytes: settings.agents_prompt }, ..PlanOptions::default() };
+    let options = PlanOptions {
+        prompt: PromptBudget::of_bytes(settings.agents_prompt),
+        max_instruction_tokens: settings.agents_max_instruction_tokens,
+        ..PlanOptions::default()
+    };
     let handler = PlanHandler::new(
         parts.model.clone(),
         parts.agents.clone(),

@@ -13,7 +13,7 @@ use starling_service::{
     testing::{Answer, Ear, ScriptedModel, memory_node, publish_raw},
 };
 use std::sync::{
-    Arc,
+    Arc, Mutex,
     atomic::{AtomicI64, Ordering},
 };
 use std::time::Duration;
@@ -446,4 +446,41 @@ async fn agents_that_change_are_known_to_planner_coordinator_and_worker() {
     let last_plan = asked.iter().rfind(|asked| asked.purpose == Purpose::Plan).unwrap();
     assert!(last_plan.messages[1].text.contains("- scout: "), "the planner can name it");
     node.shutdown.cancel();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plan_that_goes_bad_after_its_first_task_is_asked_for_once_more_with_what_was_wrong() {
+    const GOOD: &str = r#"{"tasks":[{"key":"a","title":"A","instruction":"do a","critic":false}"#;
+    let wordy = format!(r#",{{"key":"b","instruction":"{}"}}]}}"#, "word ".repeat(300));
+    for (rest, wrong) in [
+        // The first task has been given out by then: nobody can take it back and ask again in silence.
+        (r#",{"key":"b","instruction":["#, "does not end"),
+        (r#",{"key":"b"}]}"#, "task 2: instruction: expected a text"),
+        (wordy.as_str(), "task 2: instruction: expected at most 200 tokens"),
+        (r#",{"key":"b","instruction":"x","depends_on":["z"]}]}"#, "depends on \"z\""),
+    ] {
+        let plans = Arc::new(Mutex::new(Vec::new()));
+        let (asked, rest) = (plans.clone(), rest.to_owned());
+        let server = MockServer::start(MockOptions::new(Arc::new(move |call| match call.purpose {
+            Purpose::Plan => {
+                let feedback = call.section("Feedback").map(str::to_owned);
+                let mut asked = asked.lock().unwrap();
+                asked.push(feedback);
+                let rest = if asked.len() == 1 { rest.clone() } else { "]}".to_owned() };
+                MockAction::Stream { chunks: [GOOD.to_owned(), rest].map(|c| (Duration::ZERO, c)).into() }
+            }
+            _ => MockAction::reply("done"),
+        })));
+        let server = server.unwrap();
+        let model = OpenAiModel::new(OpenAiOptions::new(server.base_url(), "m")).unwrap();
+        let (node, outcomes) = swarm(Arc::new(model)).await;
+        publish_raw(&node, &Topic::Intents, r#"{"id":"i","goal":"g"}"#).await;
+        let (_, outcome) = outcome(&outcomes).await;
+        assert_eq!(outcome.status, OutcomeStatus::Succeeded, "{outcome:#?}");
+        let plans = plans.lock().unwrap();
+        assert_eq!((plans.len(), &plans[0]), (2, &None), "one corrective retry: {plans:?}");
+        let feedback = plans[1].as_deref().unwrap_or_default();
+        assert!(feedback.contains(wrong), "{wrong}: {feedback}");
+        node.shutdown.cancel();
+    }
 }

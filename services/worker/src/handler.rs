@@ -7,7 +7,9 @@ use starling_agents::{
     Agent, AgentCatalogue, AgentPurpose, EarlierAttempt, PromptBudget, SynthesisPrompt, WorkPrompt,
     synthesis_messages, within, work_messages,
 };
-use starling_llm::{ChatRequest, Format, JsonCheck, Message, Model, ModelErrorKind, Reuse};
+use starling_llm::{
+    Capacity, ChatRequest, Format, JsonCheck, Message, Model, ModelError, ModelErrorKind, Reuse,
+};
 use starling_protocol::{
     Body, CallReport, Envelope, EnvelopeId, Failure, RecordRef, Role, Tag, Task, TaskKind, TaskResult,
 };
@@ -15,7 +17,7 @@ use starling_runtime::{
     Clock, EnvelopeHandler, HandleError, HandlerContext,
     telemetry::{ActiveSpan, Spans},
 };
-use starling_service::{AgentsInForce, Asked, Unread, Window, instant_of, intent_texts};
+use starling_service::{AgentsInForce, Asked, IntentTexts, Unread, Window, instant_of};
 use std::sync::Arc;
 
 /// The code of a failure because a task names an agent that this worker does not have.
@@ -23,8 +25,13 @@ pub const UNKNOWN_AGENT: &str = "unknown_agent";
 /// The code of a failure because the model's reply is too large to pass on.
 pub const OUTPUT_TOO_LARGE: &str = "output_too_large";
 
+/// The code of a failure because the parts that a task has to read whole do not fit into a prompt.
+pub const PARTS_TOO_LONG: &str = "parts_too_long";
 /// The code of a failure because the model's reply is not the JSON that the agent must give.
 pub const OUTPUT_MISFIT: &str = "output_misfit";
+
+/// Tokens that a reply about parts needs at least.
+const LEAST_REPLY: i64 = 256;
 
 /// Bounds of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +82,7 @@ impl WorkHandler {
         };
         let mut span = self.spans.invoke_agent(&agent.name, &cx.traceparent);
         describe(&mut span, envelope, task);
-        let reading = match read(task, &cx.content).await {
+        let reading = match read(task, &cx.content, self.options.prompt.bytes).await {
             Ok(reading) if must_cite(task, agent) => reading.numbered(),
             Ok(reading) => reading,
             Err(Unread::Failed(failure)) => {
@@ -84,11 +91,13 @@ impl WorkHandler {
             }
             Err(Unread::Later(retry)) => return Err(retry),
         };
-        let ask = |budget| ChatRequest {
-            purpose: agent.purpose.into(),
+        let purpose = agent.purpose.into();
+        let ask = |budget: PromptBudget| ChatRequest {
+            purpose,
             messages: self.messages(agent, task, &reading, budget),
+            tools: Vec::new(),
             format: format_of(agent),
-            max_tokens: agent.max_tokens_within(task.allowance.as_ref()),
+            max_tokens: budget.max_tokens(agent, task.allowance.as_ref()),
             temperature: agent.temperature,
             deadline: instant_of(envelope.deadline, &self.clock),
             traceparent: Some(span.traceparent().to_string()),
@@ -96,7 +105,20 @@ impl WorkHandler {
             reuse: Reuse::for_attempt(task.attempt),
             model: agent.model.clone(),
         };
-        let Asked { question, reply } = self.window.chat(self.model.as_ref(), self.options.prompt, ask).await;
+        let Asked { question, reply } = if task.terms.parts.is_some() {
+            let capacity = self.model.capacity(purpose);
+            match self.whole(ask(PromptBudget::of_bytes(usize::MAX)), capacity) {
+                Ok(question) => {
+                    Asked { reply: self.model.chat(question.clone()).await.map_err(in_parts), question }
+                }
+                Err(failure) => {
+                    span.fail(&failure.message);
+                    return Ok((Err(failure), CallReport::default()));
+                }
+            }
+        } else {
+            self.window.chat(self.model.as_ref(), purpose, self.options.prompt, ask).await
+        };
         let done = match reply {
             Ok(reply) if reply.text.len() > self.options.max_output_bytes => {
                 self.model.forget(&question).await;
@@ -138,12 +160,40 @@ impl WorkHandler {
         Ok(done)
     }
 
+    /// A question about parts is asked as it is, or not at all: what would be left out of it, nobody would read.
+    fn whole(&self, question: ChatRequest, capacity: Capacity) -> Result<ChatRequest, Failure> {
+        let too_long = |what: String| {
+            let message = format!(
+                "the parts and what is said about them have {what}: smaller parts (--chunk-tokens) help"
+            );
+            Failure { code: PARTS_TOO_LONG.to_owned(), message, retryable: false }
+        };
+        let texts = question.messages.last().map_or(0, |message| message.text.len());
+        let most = self.options.prompt.bytes;
+        if texts > most {
+            return Err(too_long(format!("{texts} bytes, and agents.prompt allows {most}")));
+        }
+        let Some(window) = capacity.window else { return Ok(question) };
+        let tokens = capacity.encoding.count_messages(&question.messages);
+        match u32::try_from(window - tokens) {
+            Ok(room) if i64::from(room) >= LEAST_REPLY => {
+                let max_tokens = question.max_tokens.map(|most| most.min(room));
+                Ok(ChatRequest { max_tokens, ..question })
+            }
+            _ => Err(too_long(format!("{tokens} tokens, and the model's window has {window}"))),
+        }
+    }
+
     fn messages(&self, agent: &Agent, task: &Task, reading: &Reading, budget: PromptBudget) -> Vec<Message> {
-        let (inputs, items) = intent_texts(reading.intent.as_ref());
+        let IntentTexts { inputs, items, parameters } =
+            IntentTexts::of(reading.intent.as_ref()).within(&task.terms);
+        let inputs = reading.inputs.as_deref().unwrap_or(inputs);
         let results = &reading.results;
-        within(task.allowance.as_ref(), agent, budget, |budget| match task.kind {
+        // Parts are told whole, whatever the step may take: then it fails, and says so.
+        let allowance = task.allowance.as_ref().filter(|_| task.terms.parts.is_none());
+        within(allowance, agent, budget, |budget| match task.kind {
             TaskKind::Synthesis => {
-                let prompt = SynthesisPrompt { goal: &task.goal, inputs, items, results };
+                let prompt = SynthesisPrompt { goal: &task.goal, inputs, items, parameters, results };
                 synthesis_messages(agent, &prompt, budget)
             }
             TaskKind::Work | TaskKind::Reduce => {
@@ -153,6 +203,7 @@ impl WorkHandler {
                     instruction: &task.instruction,
                     inputs,
                     items,
+                    parameters,
                     results,
                     feedback: task.feedback.as_ref().map(|feedback| EarlierAttempt {
                         score: feedback.score,
@@ -202,6 +253,7 @@ impl WorkHandler {
                 report,
                 worker: worker.to_owned(),
                 critic_allowance: task.critic_allowance,
+                rule_based: false,
                 sources,
             }),
         }
@@ -246,6 +298,18 @@ impl EnvelopeHandler for WorkHandler {
         let done = failed("dead_letter", reason.to_owned(), true);
         Some(self.result(envelope, task, done, ""))
     }
+}
+
+/// Says what helps if parts were too long for the model.
+fn in_parts(error: ModelError) -> ModelError {
+    if error.kind != ModelErrorKind::ContextTooLong {
+        return error;
+    }
+    let message = format!(
+        "{} (parts are read whole: smaller ones, by --chunk-tokens, or a model with a larger window)",
+        error.message
+    );
+    ModelError { message, ..error }
 }
 
 fn agent_for<'c>(task: &Task, catalogue: &'c AgentCatalogue) -> Option<&'c Agent> {

@@ -29,7 +29,7 @@ pub enum WorkerError {
 /// See [`WorkerError`].
 pub async fn serve(node: Node, parts: Parts) -> Result<(), WorkerError> {
     let options = WorkOptions {
-        prompt: PromptBudget { bytes: node.settings.agents_prompt },
+        prompt: PromptBudget::of_bytes(node.settings.agents_prompt),
         max_output_bytes: node.settings.worker_max_output,
     };
     let agents = parts.agents;

@@ -4,7 +4,8 @@ use crate::{dice::Dice, network::Network};
 use async_trait::async_trait;
 use futures::{StreamExt as _, stream};
 use starling_llm::{
-    ChatReply, ChatRequest, Model, ModelError, ModelErrorKind, ModelInfo, Purpose, StreamEvent, TextStream,
+    ChatReply, ChatRequest, Deeds, Model, ModelError, ModelErrorKind, ModelInfo, Purpose, StreamEvent,
+    TextStream,
 };
 use starling_protocol::{CallReport, Usage};
 use std::{
@@ -135,7 +136,7 @@ impl Model for SimModel {
                     return Err(failure(ModelErrorKind::Deadline, Self::report(&request, luck)));
                 }
                 let text = if matches!(mood, Mood::Babbles) { babble(luck) } else { reply(&request, luck) };
-                Ok(ChatReply { text, report: Self::report(&request, luck) })
+                Ok(ChatReply { text, deeds: Deeds::default(), report: Self::report(&request, luck) })
             }
         }
     }

@@ -1,34 +1,71 @@
-//! How many bytes the texts of a prompt may take, and how they share them.
+//! How much the texts of a prompt may take, and how they share it.
 
 use crate::Agent;
-use starling_llm::{Message, estimated_tokens};
+use starling_llm::{Encoding, Message};
 use starling_protocol::Allowance;
 
-/// Bounds the user message of a prompt. It is counted in bytes, because the number of tokens depends on a
-/// tokenizer that only the endpoint knows; four bytes a token is a fair guess for English.
+/// Bounds a prompt: its texts in bytes, always, and all of it in tokens, as far as the model's window is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PromptBudget {
     /// Bytes for all embedded texts together.
     pub bytes: usize,
+    /// Tokens that the prompt and its reply may have together.
+    pub window: Option<i64>,
+    /// Tokens that the prompt may have, where an endpoint has refused longer ones.
+    pub tokens: Option<i64>,
+    /// How the model counts them.
+    pub encoding: Encoding,
 }
 
 impl Default for PromptBudget {
     /// 96 KiB, about 24,000 tokens: fits the models with a window of 32,000 together with a long reply.
     fn default() -> Self {
-        Self { bytes: 96 * 1024 }
+        Self::of_bytes(96 * 1024)
     }
 }
 
 impl PromptBudget {
+    /// Bounds the texts alone.
+    #[must_use]
+    pub fn of_bytes(bytes: usize) -> Self {
+        Self { bytes, window: None, tokens: None, encoding: Encoding::Estimate }
+    }
+
     /// Most bytes for one of the texts that say what is wanted (goal, instruction): they come first, but
     /// must leave room for the material.
     pub(super) fn leading(self) -> usize {
         self.bytes / 4
     }
+
+    /// Most tokens of the reply: what the agent wants, but no more than half of the window, or nothing could be asked.
+    fn reply_tokens(self, agent: &Agent) -> i64 {
+        let wanted = i64::from(agent.reply_tokens());
+        self.window.map_or(wanted, |window| wanted.min(window / 2))
+    }
+
+    /// What to ask `agent`'s model for as the most tokens of a reply. Without a bound of any sort that is for the endpoint
+    /// to say where the agent does not.
+    #[must_use]
+    pub fn max_tokens(self, agent: &Agent, allowance: Option<&Allowance>) -> Option<u32> {
+        let bounded = self.window.is_some() || allowance.is_some_and(|allowance| allowance.tokens.is_some());
+        let most = u32::try_from(self.reply_tokens(agent)).unwrap_or(u32::MAX);
+        if bounded { Some(most) } else { agent.max_tokens }
+    }
+
+    /// Tokens that the prompt may have: of the window what the reply leaves, and of what the step may take the share of
+    /// each call that it is allowed.
+    fn room(self, agent: &Agent, allowance: Option<&Allowance>) -> Option<i64> {
+        let reply = self.reply_tokens(agent);
+        let window = self.window.map(|window| window - reply);
+        let share = allowance
+            .and_then(|allowance| Some(allowance.tokens? / allowance.calls.max(1)))
+            .map(|share| share - reply);
+        [window, share, self.tokens].into_iter().flatten().min()
+    }
 }
 
-/// The conversation that `build` makes within `budget`, with shorter texts if it would not fit into what the step may
-/// take: each call that is allowed may have its share, of which the reply has its part.
+/// The conversation that `build` makes within `budget`, with shorter texts where it would not fit into the model's window or
+/// into what the step may take.
 pub fn within(
     allowance: Option<&Allowance>,
     agent: &Agent,
@@ -37,23 +74,31 @@ pub fn within(
 ) -> Vec<Message> {
     const ROUNDS: usize = 4;
     let mut messages = build(budget);
-    let Some((tokens, calls)) = allowance.and_then(|allowance| Some((allowance.tokens?, allowance.calls)))
-    else {
+    let Some(room) = budget.room(agent, allowance) else {
         return messages;
     };
-    let room = tokens / calls.max(1) - i64::from(agent.reply_tokens());
-    let mut bytes = budget.bytes.min(messages.iter().map(|message| message.text.len()).sum());
+    let mut bytes = budget.bytes;
     for _ in 0..ROUNDS {
-        let chars = messages.iter().map(|message| message.text.chars().count()).sum();
-        let excess = usize::try_from(estimated_tokens(chars) - room).unwrap_or(0);
-        if excess == 0 || bytes == 0 {
+        let length: usize = messages.iter().map(|message| message.text.len()).sum();
+        // No token is shorter than a byte, and few characters are longer than a token.
+        if i64::try_from(length + AROUND * messages.len()).is_ok_and(|length| length <= room) {
             break;
         }
-        bytes = bytes.saturating_sub(4 * (excess + 16));
-        messages = build(PromptBudget { bytes });
+        let tokens = budget.encoding.count_messages(&messages);
+        let excess = tokens - room;
+        if excess <= 0 || bytes == 0 {
+            break;
+        }
+        // As many bytes as that many tokens have in this prompt, and the notes of what is left out.
+        let excess = (excess as f64 + 16.0) * (length as f64 / tokens.max(1) as f64);
+        bytes = bytes.min(length).saturating_sub(excess.ceil() as usize);
+        messages = build(PromptBudget { bytes, ..budget });
     }
     messages
 }
+
+/// Tokens around a message are fewer.
+const AROUND: usize = 8;
 
 /// The largest size to which each of `sizes` is cut so that together they fit in `total`: texts that are
 /// smaller than their fair share leave the rest of it to the larger ones.

@@ -8,6 +8,7 @@ use super::{
 use crate::Agent;
 use starling_llm::{Message, Speaker};
 use starling_protocol::{Failure, Input};
+use std::collections::BTreeMap;
 
 /// What the planner is asked.
 #[derive(Clone, Copy, Debug)]
@@ -16,10 +17,14 @@ pub struct PlanPrompt<'a> {
     pub goal: &'a str,
     /// Most tasks in the plan.
     pub max_tasks: i32,
+    /// Most tokens of the instruction of a task.
+    pub max_instruction_tokens: i64,
     /// Texts that came with the wish.
     pub inputs: &'a [Input],
     /// Things to treat one by one.
     pub items: &'a [String],
+    /// Named values that came with the wish.
+    pub parameters: &'a BTreeMap<String, String>,
     /// The agents that the plan may name.
     pub agents: &'a [&'a Agent],
     /// Why the plan before was refused.
@@ -39,6 +44,8 @@ pub struct WorkPrompt<'a> {
     pub inputs: &'a [Input],
     /// Things that came with the wish.
     pub items: &'a [String],
+    /// Named values that came with it.
+    pub parameters: &'a BTreeMap<String, String>,
     /// Results of the tasks that this one depends on.
     pub results: &'a [TaskOutput],
     /// What was wrong with the attempt before.
@@ -93,23 +100,29 @@ pub struct SynthesisPrompt<'a> {
     pub inputs: &'a [Input],
     /// Things that came with the wish.
     pub items: &'a [String],
+    /// Named values that came with it.
+    pub parameters: &'a BTreeMap<String, String>,
     /// Results of the tasks.
     pub results: &'a [TaskOutput],
 }
 
-/// The conversation that asks for a plan: sections Goal, Limits, Inputs, Items, Agents, Feedback.
+/// The conversation that asks for a plan: sections Goal, Limits, Parameters, Inputs, Items, Agents,
+/// Feedback.
 #[must_use]
 pub fn plan_messages(agent: &Agent, prompt: &PlanPrompt<'_>, budget: PromptBudget) -> Vec<Message> {
     let goal = leading(prompt.goal, budget);
     let feedback = prompt.feedback.map(|feedback| leading(feedback, budget));
     let mut material = Material::default();
+    material.parameters(prompt.parameters);
     material.inputs(prompt.inputs);
     material.items(prompt.items);
     let mut material = material.shared(left(budget, [Some(&goal), feedback.as_ref()]));
 
     let mut user = Sections::default();
     user.section("Goal").text(&goal);
-    user.section("Limits").text(&format!("max_tasks: {}", prompt.max_tasks));
+    user.section("Limits")
+        .text(&format!("max_tasks: {}", prompt.max_tasks))
+        .text(&format!("max_instruction_tokens: {}", prompt.max_instruction_tokens));
     material.write(&mut user);
     user.section("Agents");
     for agent in prompt.agents {
@@ -121,14 +134,15 @@ pub fn plan_messages(agent: &Agent, prompt: &PlanPrompt<'_>, budget: PromptBudge
     conversation(agent, user)
 }
 
-/// The conversation that asks for a task to be done: sections Goal, Task, Instruction, Inputs, Items,
-/// Results, Feedback.
+/// The conversation that asks for a task to be done: sections Goal, Task, Instruction, Parameters, Inputs,
+/// Items, Results, Feedback.
 #[must_use]
 pub fn work_messages(agent: &Agent, prompt: &WorkPrompt<'_>, budget: PromptBudget) -> Vec<Message> {
     let goal = leading(prompt.goal, budget);
     let instruction = leading(prompt.instruction, budget);
     let advice = prompt.feedback.map(|feedback| leading(feedback.advice, budget));
     let mut material = Material::default();
+    material.parameters(prompt.parameters);
     material.inputs(prompt.inputs);
     material.items(prompt.items);
     material.results(prompt.results);
@@ -173,11 +187,12 @@ pub fn judge_messages(agent: &Agent, prompt: &JudgePrompt<'_>, budget: PromptBud
     conversation(agent, user)
 }
 
-/// The conversation that asks for the answer: sections Goal, Inputs, Items, Results.
+/// The conversation that asks for the answer: sections Goal, Parameters, Inputs, Items, Results.
 #[must_use]
 pub fn synthesis_messages(agent: &Agent, prompt: &SynthesisPrompt<'_>, budget: PromptBudget) -> Vec<Message> {
     let goal = leading(prompt.goal, budget);
     let mut material = Material::default();
+    material.parameters(prompt.parameters);
     material.inputs(prompt.inputs);
     material.items(prompt.items);
     material.results(prompt.results);
@@ -219,6 +234,14 @@ struct Part {
 }
 
 impl Material {
+    fn parameters(&mut self, parameters: &BTreeMap<String, String>) {
+        self.parts.extend(parameters.iter().map(|(name, value)| Part {
+            section: "Parameters",
+            title: one_line(name),
+            text: escape(value),
+        }));
+    }
+
     fn inputs(&mut self, inputs: &[Input]) {
         self.parts.extend(inputs.iter().map(|input| Part {
             section: "Inputs",
@@ -294,7 +317,12 @@ mod tests {
     use crate::AgentCatalogue;
 
     fn input(name: &str, content: &str) -> Input {
-        Input { name: name.into(), media_type: "text/plain".into(), content: content.into() }
+        Input {
+            name: name.into(),
+            media_type: "text/plain".into(),
+            content: content.into(),
+            chunks: Vec::new(),
+        }
     }
 
     fn headings(text: &str) -> Vec<&str> {
@@ -313,6 +341,7 @@ mod tests {
                 instruction: "Rank by price",
                 inputs: &[input("a.csv", "1,2\n")],
                 items: &["one".into(), "two\nthree".into()],
+                parameters: &[("price".to_owned(), "below 900".to_owned())].into(),
                 results: &[
                     TaskOutput { number: 0, title: "First".into(), output: Ok("fine".into()) },
                     TaskOutput { number: 0, title: "Second".into(), output: Err(gone) },
@@ -324,7 +353,8 @@ mod tests {
         assert_eq!(messages[0].text, catalogue.get("worker").unwrap().prompt);
         assert_eq!(
             messages[1].text,
-            "## Goal\nCompare\n\n## Task\nRank them\n\n## Instruction\nRank by price\n\n## Inputs\n\
+            "## Goal\nCompare\n\n## Task\nRank them\n\n## Instruction\nRank by price\n\n## Parameters\n\
+             ### price\nbelow 900\n\n## Inputs\n\
              ### a.csv (text/plain, 4 bytes)\n1,2\n\n## Items\n- one\n- two three\n\n## Results\n\
              ### First\nfine\n### Second\n(failed: no answer)\n\n## Feedback\nScore: 0.30\nShow prices\n\
              ### Earlier output\nold\n"
@@ -344,6 +374,7 @@ mod tests {
                 instruction: attack,
                 inputs: &[input(attack, attack)],
                 items: &[attack.into()],
+                parameters: &[(attack.to_owned(), attack.to_owned())].into(),
                 results: &results,
                 feedback: Some(EarlierAttempt { score: 0.0, advice: attack, output: Some(attack) }),
             },
@@ -351,7 +382,16 @@ mod tests {
         );
         assert_eq!(
             headings(&messages[1].text),
-            ["## Goal", "## Task", "## Instruction", "## Inputs", "## Items", "## Results", "## Feedback"]
+            [
+                "## Goal",
+                "## Task",
+                "## Instruction",
+                "## Parameters",
+                "## Inputs",
+                "## Items",
+                "## Results",
+                "## Feedback"
+            ]
         );
     }
 
@@ -396,9 +436,10 @@ mod tests {
                 goal: "g",
                 inputs: &[input("small", "tiny text"), input("large", &large)],
                 items: &[],
+                parameters: &BTreeMap::new(),
                 results: &[TaskOutput { number: 0, title: "r".into(), output: Ok(large.clone()) }],
             },
-            PromptBudget { bytes: 10_000 },
+            PromptBudget::of_bytes(10_000),
         );
         let text = &messages[1].text;
         assert!(text.len() < 10_500, "{}", text.len());
@@ -414,13 +455,17 @@ mod tests {
         let prompt = PlanPrompt {
             goal: "g",
             max_tasks: 7,
+            max_instruction_tokens: 200,
             inputs: &[],
             items: &[],
+            parameters: &BTreeMap::new(),
             agents: &agents,
             feedback: Some("there was a cycle"),
         };
         let text = &plan_messages(catalogue.planner(), &prompt, PromptBudget::default())[1].text;
         assert_eq!(headings(text), ["## Goal", "## Limits", "## Agents", "## Feedback"]);
-        assert!(text.contains("\nmax_tasks: 7\n") && text.contains("\n- analyst: "));
+        assert!(
+            text.contains("\nmax_tasks: 7\nmax_instruction_tokens: 200\n") && text.contains("\n- analyst: ")
+        );
     }
 }

@@ -5,14 +5,17 @@ use super::{
     faults::{Faults, SendFault},
     feed::{Feed, FeedId, Topics},
     group::Group,
-    log::{Topic, size_of_record},
+    log::{Topic, footprint},
+    retention::Retention,
 };
 use crate::{
     BusError, GroupConfig, GroupEvent, InRecord, OutRecord, PartitionId, ReadError, SendError, TopicSpec,
 };
+use starling_protocol::Timestamp;
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::Duration,
 };
 use tokio::runtime::Handle;
 
@@ -40,14 +43,20 @@ pub(super) struct Core {
     /// Members whose session expired and who have not heard of it yet.
     pub(super) exiles: HashMap<FeedId, (Arc<GroupConfig>, Handle)>,
     pub(super) faults: Faults,
+    retention: Option<Retention>,
+    /// Of all partitions.
+    bytes: usize,
     last_feed: FeedId,
 }
 
 impl Core {
     fn new(options: MemoryOptions, home: Weak<Shared>) -> Self {
+        let retention = options.retention.clone().map(Retention::new);
         Self {
             home,
             options,
+            retention,
+            bytes: 0,
             topics: HashMap::new(),
             groups: HashMap::new(),
             feeds: HashMap::new(),
@@ -65,10 +74,11 @@ impl Core {
         if spec.partitions < 1 {
             return Err(BusError::Refused(format!("topic {} needs at least one partition", spec.name)));
         }
-        let keep_all = spec.settings.get("retention.ms").is_some_and(|value| value == "-1");
+        let kept = spec.settings.get("retention.ms").and_then(|value| value.parse().ok()).unwrap_or(-1);
+        let kept = u64::try_from(kept).ok().map(Duration::from_millis);
         let logs = (0..spec.partitions).map(|_| super::log::Log::default()).collect();
         let settings = spec.settings.clone();
-        self.topics.insert(spec.name.as_str().into(), Topic { logs, keep_all, settings });
+        self.topics.insert(spec.name.as_str().into(), Topic { logs, kept, settings });
         Ok(true)
     }
 
@@ -86,10 +96,11 @@ impl Core {
         let now = (self.options.clock)();
         let bound = self.options.max_bytes_per_partition;
         let at = record.to.clone();
-        let Self { topics, groups, feeds, .. } = self;
+        let Self { topics, groups, feeds, retention, .. } = self;
         let Some(topic) = topics.get_mut(&at.topic) else { return Err(refused(&at, "no such topic")) };
-        let keep_all = topic.keep_all;
+        let keep_all = topic.keeps_all();
         let Some(log) = topic.log_mut(&at) else { return Err(refused(&at, "no such partition")) };
+        let before = log.bytes();
         if !log.has_room(size, bound) {
             let (first, next) = (log.first(), log.next());
             let floor = if keep_all {
@@ -103,11 +114,18 @@ impl Core {
                 return Err(SendError::NotSent { to: at.to_string(), reason });
             }
         }
+        if let Some(retention) = retention {
+            retention.sees(&record, now);
+        }
         let offset = log.append(record, now);
         for follower in &log.followers {
             if let Some(feed) = feeds.get_mut(follower) {
                 feed.news(&at);
             }
+        }
+        self.bytes = (self.bytes + log.bytes()).saturating_sub(before);
+        if self.retention.as_ref().is_some_and(|retention| retention.is_due(self.bytes)) {
+            self.sweep(now);
         }
         Ok(offset)
     }
@@ -115,7 +133,7 @@ impl Core {
     /// What the broker would refuse for good, before anything else; the record's size.
     pub(super) fn admit(&self, record: &OutRecord) -> Result<usize, SendError> {
         self.log(&record.to).map_err(|error| refused(&record.to, &error.to_string()))?;
-        let size = size_of_record(record);
+        let size = footprint(record);
         let limit = self.options.max_record_bytes.min(self.options.max_bytes_per_partition);
         if size > limit {
             let reason = format!("{size} bytes are more than the {limit} that a record may have");
@@ -139,9 +157,36 @@ impl Core {
             return Err(BusError::Refused(format!("{at} ends at {next}; it cannot be trimmed to {offset}")));
         }
         if let Some(log) = self.topics.get_mut(&at.topic).and_then(|topic| topic.log_mut(at)) {
+            let before = log.bytes();
             log.trim(offset);
+            let freed = before - log.bytes();
+            self.bytes = self.bytes.saturating_sub(freed);
         }
         Ok(())
+    }
+
+    /// Removes what nobody needs any more.
+    fn sweep(&mut self, now: Timestamp) {
+        let Self { topics, groups, feeds, retention, .. } = self;
+        let Some(retention) = retention else { return };
+        retention.begin(now);
+        let mut bytes = 0;
+        for (name, topic) in topics {
+            let (kept, keeps_all) = (topic.kept, topic.keeps_all());
+            for (log, partition) in topic.logs.iter_mut().zip(0..) {
+                if !keeps_all {
+                    let at = PartitionId::new(name.clone(), partition);
+                    let (first, next) = (log.first(), log.next());
+                    let groups = groups.values().filter_map(|group| group.needs_from(&at, first));
+                    let readers = log.followers.iter().filter_map(|id| feeds.get(id)?.position(&at));
+                    let floor = groups.chain(readers).min().unwrap_or(next);
+                    log.compact(floor, |record| retention.needs(record, kept, now));
+                }
+                bytes += log.bytes();
+            }
+        }
+        retention.end(bytes);
+        self.bytes = bytes;
     }
 
     pub(super) fn new_feed(&mut self, feed: Feed) -> FeedId {

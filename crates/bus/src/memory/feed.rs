@@ -61,6 +61,11 @@ impl Feed {
         self.cursors.keys()
     }
 
+    /// The offset that it is to be given next.
+    pub(super) fn position(&self, at: &PartitionId) -> Option<i64> {
+        self.cursors.get(at).map(|cursor| cursor.position)
+    }
+
     pub(super) fn forget(&mut self, at: &PartitionId) {
         if self.cursors.remove(at).is_some() {
             self.ready.retain(|ready| ready != at);
@@ -120,16 +125,17 @@ impl Feed {
                 self.cursors.remove(&at);
                 return Some(GroupEvent::OutOfRange { at, offset });
             }
-            if let Some(record) = log.get(offset) {
-                cursor.position += 1;
+            if let Some(record) = log.first_from(offset) {
+                cursor.position = record.offset + 1;
                 cursor.end_is_due = true;
                 cursor.queued = true;
                 self.ready.push_back(at);
                 return Some(GroupEvent::Record(record.clone()));
             }
+            cursor.position = log.next(); // what is missing at the end is passed as well
             if cursor.end_is_due {
                 cursor.end_is_due = false;
-                return Some(GroupEvent::End { at, next_offset: offset });
+                return Some(GroupEvent::End { at, next_offset: log.next() });
             }
         }
         None

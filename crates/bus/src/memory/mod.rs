@@ -12,9 +12,10 @@ mod group;
 mod inspect;
 mod log;
 mod options;
+mod retention;
 
 pub use faults::{CommitFault, MemberId, MemoryFaults, SendFault};
-pub use options::{Clock, MemoryOptions};
+pub use options::{Clock, MemoryOptions, MemoryRetention};
 
 use self::{
     consumers::{MemoryMember, MemoryReader},

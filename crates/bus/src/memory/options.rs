@@ -4,7 +4,7 @@ use starling_protocol::Timestamp;
 use std::{
     fmt,
     sync::Arc,
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 use tokio::time::Instant;
 
@@ -20,14 +20,37 @@ pub struct MemoryOptions {
     pub max_bytes_per_partition: usize,
     /// Largest record taken, key and headers included (default 8 MiB).
     pub max_record_bytes: usize,
+    /// What is removed before partitions are full; by default nothing.
+    pub retention: Option<MemoryRetention>,
     /// Where timestamps come from. The default starts at the system's time and goes on with tokio's
     /// clock, so that a paused test clock is obeyed.
     pub clock: Clock,
 }
 
+/// Keeps a bus small that works for long: when all partitions together hold more than `max_bytes`, those records are removed
+/// that every group has committed and every reader has read, and that are about a subject (header `ce_subject`) that has
+/// ended; or that are about none and are as old as their topic's `retention.ms`. Topics with `retention.ms=-1` are left to
+/// their owners. What is about a live subject stays, however much that is.
+#[derive(Clone, Debug)]
+pub struct MemoryRetention {
+    /// Bytes of all partitions.
+    pub max_bytes: usize,
+    /// A subject is live from its first record in this topic,
+    pub begins_in: String,
+    /// until there is one in this topic,
+    pub ends_in: String,
+    /// or for so long.
+    pub longest: Duration,
+}
+
 impl Default for MemoryOptions {
     fn default() -> Self {
-        Self { max_bytes_per_partition: 64 << 20, max_record_bytes: 8 << 20, clock: tokio_clock() }
+        Self {
+            max_bytes_per_partition: 64 << 20,
+            max_record_bytes: 8 << 20,
+            retention: None,
+            clock: tokio_clock(),
+        }
     }
 }
 
@@ -36,6 +59,7 @@ impl fmt::Debug for MemoryOptions {
         f.debug_struct("MemoryOptions")
             .field("max_bytes_per_partition", &self.max_bytes_per_partition)
             .field("max_record_bytes", &self.max_record_bytes)
+            .field("retention", &self.retention)
             .finish_non_exhaustive()
     }
 }

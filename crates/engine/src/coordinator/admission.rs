@@ -3,7 +3,11 @@
 
 use super::{Coordinator, CoordinatorSettings, budget::Budget, counters::Stale};
 use starling_protocol::state::{CancelledEntity, IntentEntity, Phase};
-use starling_protocol::{DeadReason, Intent, IntentId, OutcomeStatus, RecordRef, Rejection, Timestamp};
+use starling_protocol::{
+    DeadReason, Intent, IntentId, OutcomeStatus, PlanStrategy, RecordRef, Rejection, Timestamp,
+    UnknownStrategy,
+};
+use std::time::Duration;
 
 /// The parts of an envelope that say where its body belongs.
 pub(super) struct Header {
@@ -20,6 +24,7 @@ struct EffectiveLimits {
     max_tasks: i32,
     max_attempts: i32,
     min_score: f64,
+    degrade_after: Option<Duration>,
     budget: Budget,
 }
 
@@ -50,7 +55,7 @@ impl Coordinator {
             Err((status, reason)) => return self.end_unseen(&header, status, reason, trace),
         };
         let id = header.intent_id.clone();
-        let has_inputs = !(intent.inputs.is_empty() && intent.items.is_empty());
+        let has_inputs = has_texts(&intent);
         self.store.insert_intent(IntentEntity {
             intent_id: header.intent_id,
             goal: intent.goal,
@@ -69,6 +74,7 @@ impl Coordinator {
             max_calls: limits.budget.calls,
             max_tokens: limits.budget.tokens,
             max_cost_usd: limits.budget.cost_usd,
+            degrade_at: limits.degrade_after.map(|after| self.now.plus(after)),
         });
         self.touch(&id, None);
     }
@@ -209,6 +215,11 @@ impl Coordinator {
     }
 }
 
+/// Whether tasks have something to read in an intent's own record.
+pub(super) fn has_texts(intent: &Intent) -> bool {
+    !(intent.inputs.is_empty() && intent.items.is_empty() && intent.parameters.is_empty())
+}
+
 fn effective_deadline(header: &Header, settings: &CoordinatorSettings) -> Timestamp {
     if header.deadline == Timestamp::MAX {
         header.created_at.plus(settings.default_deadline)
@@ -222,9 +233,15 @@ fn effective_limits(intent: &Intent, settings: &CoordinatorSettings) -> Result<E
     if intent.goal.trim().is_empty() {
         return Err("goal is empty: expected is what you want, in words".into());
     }
-    if !matches!(intent.strategy.as_str(), LLM | SINGLE) {
-        let strategy: String = intent.strategy.chars().take(60).collect();
-        return Err(format!("strategy is {strategy:?}: expected is \"{LLM}\" or \"{SINGLE}\""));
+    match intent.strategy.parse() {
+        Ok(PlanStrategy::Auto) => {
+            return Err("strategy is \"auto\": expected is one that the intake has chosen".into());
+        }
+        Ok(_) => {}
+        Err(UnknownStrategy) => {
+            let strategy: String = intent.strategy.chars().take(60).collect();
+            return Err(format!("strategy is {strategy:?}: {UnknownStrategy}"));
+        }
     }
     if !(0..=9).contains(&intent.priority) {
         return Err(format!("priority is {}: expected is 0 to 9", intent.priority));
@@ -247,6 +264,12 @@ fn effective_limits(intent: &Intent, settings: &CoordinatorSettings) -> Result<E
             None => settings.min_score,
             Some(score) if (0.0..=1.0).contains(&score) => score,
             Some(score) => return Err(format!("limits.min_score is {score}: expected is 0 to 1")),
+        },
+        degrade_after: match limits.degrade_after_ms {
+            None => settings.degrade_after,
+            Some(ms) => Some(Duration::from_millis(u64::try_from(ms).map_err(|_| {
+                format!("limits.degrade_after_ms is {ms}: expected is a number of milliseconds of at least 0")
+            })?)),
         },
         budget: effective_budget(intent, settings)?,
     })
@@ -280,7 +303,5 @@ fn effective_budget(intent: &Intent, settings: &CoordinatorSettings) -> Result<B
     })
 }
 
-/// The strategy in which a model writes the plan.
-const LLM: &str = "llm";
 /// The strategy in which the whole intent is one task, whose result is the answer.
 pub(super) const SINGLE: &str = "single";

@@ -24,6 +24,8 @@ pub struct AttemptRules {
     pub max_attempts: i32,
     /// Score below which a result is tried again.
     pub min_score: f64,
+    /// Whether a result is taken as it is, whatever its score: there is no time for a better one.
+    pub hurried: bool,
     /// See [`CoordinatorSettings::plateau_delta`].
     pub plateau_delta: f64,
     /// See [`CoordinatorSettings::retry_backoff`].
@@ -39,6 +41,7 @@ impl AttemptRules {
         Self {
             max_attempts,
             min_score,
+            hurried: false,
             plateau_delta: settings.plateau_delta,
             retry_backoff: settings.retry_backoff,
             max_retry_backoff: settings.max_retry_backoff,
@@ -86,7 +89,9 @@ pub fn judge_attempt(
             Ok((score, _)) if score >= rules.min_score => {
                 AttemptDecision::Accept { score: Some(score), note: None }
             }
-            Ok((score, _)) if !attempts_left || is_plateau(task, score, rules) => AttemptDecision::KeepBest,
+            Ok((score, _)) if !attempts_left || rules.hurried || is_plateau(task, score, rules) => {
+                AttemptDecision::KeepBest
+            }
             Ok((_, feedback)) => {
                 AttemptDecision::Retry { feedback: Some(feedback.to_owned()), not_before: Timestamp(0) }
             }

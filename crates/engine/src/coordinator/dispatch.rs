@@ -98,8 +98,9 @@ impl Coordinator {
     }
 
     fn send_task(&mut self, id: &IntentId, ordinal: i32, pool: Pool) {
-        let Some(live) = self.store.live(id) else { return };
         let now = self.now;
+        self.skip_critic_in_a_hurry(id, ordinal);
+        let Some(live) = self.store.live(id) else { return };
         let Cover::Granted(grant) = cover(&self.settings, &self.store, now, live, ordinal) else { return };
         let timeout = live.task(ordinal).and_then(|task| self.settings.agents.get(&task.agent)?.timeout);
         let timeout = timeout.unwrap_or(self.settings.attempt_timeout);
@@ -135,7 +136,19 @@ impl Coordinator {
         let to = Destination::Worker { pool, partition };
         self.effects.push(Effect::Send { to, envelope, trace, links });
     }
+
+    /// Asks no critic for a task of an intent that has taken too long already.
+    fn skip_critic_in_a_hurry(&mut self, id: &IntentId, ordinal: i32) {
+        let Some(live) = self.store.live(id).filter(|live| live.is_hurried(self.now)) else { return };
+        if live.task(ordinal).is_some_and(|task| task.critic) {
+            self.edit_task(id, ordinal, |task| task.critic = false);
+            self.add_note(id, CRITICS_SKIPPED.to_owned());
+        }
+    }
 }
+
+/// The note about an intent of which some results were not scored, for want of time.
+const CRITICS_SKIPPED: &str = "critics_skipped";
 
 /// Tasks that wait for a member beyond the factor, for each root of its slots. Coordinators do not know of each other's
 /// tasks, so what they give a member together differs from member to member like independent draws do, by the root of the
@@ -216,6 +229,8 @@ fn message(live: &Live, task: &TaskEntity, grant: Grant) -> Task {
         min_score: live.intent.min_score,
         allowance: grant.work,
         critic_allowance: grant.critic,
+        terms: task.terms.clone(),
+        last_attempt: task.attempt >= live.intent.max_attempts,
     }
 }
 

@@ -95,6 +95,7 @@ pub(super) fn new_run(intent_id: &IntentId, hop: i32) -> RunEntity {
         kept: None,
         plan_wanted: false,
         refused: String::new(),
+        answer: None,
     }
 }
 
@@ -127,6 +128,11 @@ impl Live {
     /// Whether the intent is one task, whose result is the answer.
     pub(super) fn is_single(&self) -> bool {
         self.intent.strategy == SINGLE
+    }
+
+    /// Whether results are taken as they come by now.
+    pub(super) fn is_hurried(&self, now: Timestamp) -> bool {
+        self.intent.degrade_at.is_some_and(|at| at <= now)
     }
 
     /// All tasks in plan order, the synthesis last.

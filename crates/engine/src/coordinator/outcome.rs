@@ -125,6 +125,7 @@ pub(super) fn empty_outcome(status: OutcomeStatus, reason: String, trace: &str) 
         unpriced_calls: 0,
         cached_calls: 0,
         cached_prompt_tokens: 0,
+        strategy: String::new(),
     }
 }
 
@@ -168,6 +169,7 @@ fn report(live: &Live, status: OutcomeStatus, answer: String, reason: String, no
         unpriced_calls: live.run.unpriced_calls,
         cached_calls: live.run.cached_calls,
         cached_prompt_tokens: live.run.cached_prompt_tokens,
+        strategy: live.intent.strategy.clone(),
     }
 }
 

@@ -8,8 +8,8 @@ use super::plan::{describe, fragment_faults};
 use super::{Coordinator, CoordinatorSettings, Milestone, PlanLimits, counters::Stale, live::Live, validate};
 use starling_protocol::state::{Phase, RunEntity, TaskEntity};
 use starling_protocol::{
-    IntentId, OutcomeStatus, PlanEnd, PlanFragment, RunId, TaskId, TaskKind, TaskSpec, TaskState, Timestamp,
-    ids,
+    IntentId, OutcomeStatus, PlanEnd, PlanFragment, RunId, TaskId, TaskKind, TaskSpec, TaskState, TaskTerms,
+    Timestamp, ids,
 };
 use std::collections::HashSet;
 
@@ -120,6 +120,7 @@ impl Coordinator {
             agent: self.settings.worker_agent.clone(),
             depends_on: Vec::new(),
             critic: false, // its output is the answer, which only its own result carries
+            terms: TaskTerms::default(),
         };
         let now = self.now;
         self.store.edit_run(id, |entity| {
@@ -226,6 +227,7 @@ impl Coordinator {
             agent,
             depends_on,
             critic: spec.critic,
+            terms: spec.terms,
             ..new_task(id, trace)
         };
         self.store.insert_task(by_rules(&self.settings, task));
@@ -250,7 +252,10 @@ impl Coordinator {
             Ok(()) => {
                 let took = self.now.since(live.intent.accepted_at);
                 self.milestones.push(Milestone::Planned { took });
-                self.store.edit_run(id, |run| run.phase = Phase::Running);
+                self.store.edit_run(id, |run| {
+                    run.phase = Phase::Running;
+                    run.answer.clone_from(&end.answer);
+                });
                 self.touch(id, None);
                 self.close_if_done(id, trace);
             }
@@ -321,6 +326,7 @@ pub(super) fn new_task(id: &IntentId, trace: &str) -> TaskEntity {
         trace: trace.to_owned(),
         reserved: None,
         charged: None,
+        terms: TaskTerms::default(),
         pool: String::new(),
         unjudged: false,
     }
@@ -346,6 +352,7 @@ fn specs(live: &Live) -> Vec<TaskSpec> {
             agent: task.agent.clone(),
             depends_on: task.depends_on.clone(),
             critic: task.critic,
+            terms: task.terms.clone(),
         })
         .collect()
 }

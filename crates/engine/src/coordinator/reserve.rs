@@ -4,6 +4,7 @@
 //! in full until it says something after all. What a process spent that died is known to nobody and not counted: its step
 //! is done again by another one, once, within the same reservation.
 
+use super::admission::has_texts;
 use super::budget::{Budget, Said, minus, plus, reported, spent, times, tries, tries_of_ends, unsaid};
 use super::live::{Live, has_ended};
 use super::purse::{Draw, means};
@@ -137,8 +138,7 @@ impl Coordinator {
     /// Why an intent's budget does not cover the least that it takes.
     pub(super) fn uncovered(&self, intent: &Intent, budget: &Budget, at: &RecordRef) -> Option<String> {
         let single = intent.strategy == super::admission::SINGLE;
-        let inputs =
-            if intent.inputs.is_empty() && intent.items.is_empty() { 0 } else { estimate::inputs_of(at) };
+        let inputs = if has_texts(intent) { estimate::inputs_of(at) } else { 0 };
         self.settings.costs.shortfall(budget, intent.goal.len(), inputs, single, &self.settings.worker_agent)
     }
 

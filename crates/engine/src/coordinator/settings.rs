@@ -67,6 +67,8 @@ pub struct CoordinatorSettings {
     /// The share of the results that a critic scores where their plan wants that, 0 to 1. Which tasks these are follows from
     /// their ids.
     pub critic_rate: f64,
+    /// How long after its acceptance an intent that does not say so itself takes results as they come; `None`: never.
+    pub degrade_after: Option<Duration>,
     /// From the third attempt on: an attempt that improves on the best before by less than this is the last.
     pub plateau_delta: f64,
     /// How long one attempt may take, its time in the worker's inbox included.
@@ -166,6 +168,7 @@ impl Default for CoordinatorSettings {
             attempts_limit: 10,
             min_score: 0.6,
             critic_rate: 1.0,
+            degrade_after: None,
             plateau_delta: 0.02,
             attempt_timeout: Duration::from_secs(5 * MINUTE),
             attempt_grace: Duration::from_secs(2),

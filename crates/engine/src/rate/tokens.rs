@@ -26,6 +26,12 @@ impl TokenBudget {
         Self { limit, fixed: limit.is_some(), share: 1.0, level: limit.unwrap_or(0.0), at: Duration::ZERO }
     }
 
+    /// Whether there is a limit, of the user's or of the endpoint's.
+    #[must_use]
+    pub fn is_bounded(&self) -> bool {
+        self.limit.is_some()
+    }
+
     /// From now on that part of all tokens is this process's own.
     pub fn take_share(&mut self, now: Duration, share: f64) {
         self.fill(now);

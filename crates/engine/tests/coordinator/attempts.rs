@@ -3,7 +3,7 @@
 use crate::builders::{failure, scored, settings, unavailable, unparseable};
 use starling_engine::coordinator::{AttemptDecision, AttemptReport, AttemptRules, judge_attempt};
 use starling_protocol::state::{BestAttempt, TaskEntity};
-use starling_protocol::{EnvelopeId, IntentId, RecordRef, TaskId, TaskKind, TaskState, Timestamp};
+use starling_protocol::{EnvelopeId, IntentId, RecordRef, TaskId, TaskKind, TaskState, TaskTerms, Timestamp};
 
 const NOW: Timestamp = Timestamp(50_000);
 
@@ -43,6 +43,7 @@ fn task(attempt: i32, best: Option<f64>) -> TaskEntity {
         trace: String::new(),
         reserved: None,
         charged: None,
+        terms: TaskTerms::default(),
         pool: String::new(),
         unjudged: false,
     }

@@ -5,8 +5,8 @@ use crate::invariants::i49_budgets_are_kept;
 use starling_engine::coordinator::{AgentCost, Coordinator, CoordinatorSettings, Event};
 use starling_protocol::state::{Entity, RunEntity};
 use starling_protocol::{
-    Allowance, Body, CallReport, Envelope, Failure, Judgement, Limits, Outcome, OutcomeStatus, PlanEnd,
-    PlanRequest, TaskKind, TaskSpec, TaskState, Timestamp, Unavailable, Usage,
+    Allowance, Body, CallReport, Envelope, Failure, Judgement, Limits, Outcome, OutcomeStatus, PartRange,
+    PlanEnd, PlanRequest, TaskKind, TaskSpec, TaskState, Timestamp, Unavailable, Usage,
 };
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -120,7 +120,7 @@ impl Swarm {
     fn make_plan(&mut self, envelope: &Envelope, request: &PlanRequest) {
         let (failure, report) = self.ask(request.allowance, 8_000);
         let tasks = if failure.is_some() { Vec::new() } else { self.plan.clone() };
-        let end = PlanEnd { report, failure };
+        let end = PlanEnd { report, failure, answer: None };
         let run = run(u128::from(request.plan_attempt.unsigned_abs()));
         let fragment = fragment(envelope.intent_id.as_str(), request.plan_attempt, &run, 0, tasks, Some(end));
         self.on_the_way.push_back(fragment);
@@ -359,7 +359,7 @@ fn a_plan_of_which_nobody_says_how_long_it_was_counts_in_full() {
     let reserved = run_of(&coordinator).plan_reserved.unwrap().tokens;
     let unread = CallReport { calls: 1, unpriced_calls: 1, ..CallReport::default() };
     let refused = Failure { code: "invalid_plan".into(), ..failure(true) };
-    let end = PlanEnd { report: unread, failure: Some(refused) };
+    let end = PlanEnd { report: unread, failure: Some(refused), answer: None };
     let effects = coordinator.step(START, received(2, fragment("a", 1, &run(1), 0, vec![], Some(end))));
     assert_eq!(kinds(&effects), ["PlanRequest"]);
     let run = run_of(&coordinator);
@@ -408,6 +408,11 @@ fn what_a_plan_takes_is_told_before() {
     let alone = costs.expected("the goal", 1_000, &[], "worker");
     assert_eq!(alone.calls, 1);
     assert!(alone.tokens > 5_000 && alone.tokens < 5_600, "{alone:?}");
+
+    let mut about_parts = spec(0, "a", &[]);
+    about_parts.terms.parts = Some(PartRange { from: 3, to: 5, tokens: 500 });
+    let of = |task: TaskSpec| costs.expected("the goal", 10_000, &[task], "worker").tokens;
+    assert_eq!(of(spec(0, "a", &[])) - of(about_parts), 9_500, "it reads its parts and nothing else");
 }
 
 fn plan(tasks: i32) -> Envelope {

@@ -3,8 +3,8 @@
 use starling_engine::coordinator::{Coordinator, CoordinatorSettings, Effect, Event, TokenPrice};
 use starling_protocol::{
     Body, CallReport, Cancel, Envelope, EnvelopeId, Failure, Intent, IntentId, Judgement, Limits, Outcome,
-    PlanEnd, PlanFragment, RecordRef, Role, RunId, Scored, Tag, Task, TaskResult, TaskSpec, Timestamp,
-    Unavailable, Unparseable, Usage, Verdict,
+    PlanEnd, PlanFragment, RecordRef, Role, RunId, Scored, Tag, Task, TaskResult, TaskSpec, TaskTerms,
+    Timestamp, Unavailable, Unparseable, Usage, Verdict,
 };
 use std::sync::Arc;
 
@@ -97,6 +97,7 @@ pub(crate) fn spec(ordinal: i32, key: &str, depends_on: &[&str]) -> TaskSpec {
         agent: "worker".into(),
         depends_on: depends_on.iter().map(|&key| key.into()).collect(),
         critic: true,
+        terms: TaskTerms::default(),
     }
 }
 
@@ -119,7 +120,7 @@ pub(crate) fn report(calls: i64) -> CallReport {
 }
 
 pub(crate) fn plan_end() -> Option<PlanEnd> {
-    Some(PlanEnd { report: report(1), failure: None })
+    Some(PlanEnd { report: report(1), failure: None, answer: None })
 }
 
 pub(crate) fn fragment(
@@ -170,6 +171,7 @@ pub(crate) fn result(task: &Envelope, failure: Option<Failure>) -> Envelope {
         report: report(1),
         worker: "w1".into(),
         critic_allowance: job.critic_allowance,
+        rule_based: false,
         sources: 0,
     };
     envelope(&task.intent_id, task.hop + 1, Body::TaskResult(body))

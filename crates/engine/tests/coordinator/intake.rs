@@ -27,7 +27,12 @@ fn the_record_is_kept_as_reference_only_if_there_is_something_in_it() {
     let mut coordinator = coordinator(settings());
     let mut with_input = intent("b", "llm", 5);
     if let Body::Intent(body) = &mut with_input.body {
-        body.inputs = vec![Input { name: "f".into(), media_type: "text/csv".into(), content: "1".into() }];
+        body.inputs = vec![Input {
+            name: "f".into(),
+            media_type: "text/csv".into(),
+            content: "1".into(),
+            chunks: Vec::new(),
+        }];
     }
     for (envelope, expected) in [(intent("a", "llm", 5), None), (with_input, Some(1))] {
         let effects = send(&mut coordinator, envelope);
@@ -42,9 +47,10 @@ fn the_record_is_kept_as_reference_only_if_there_is_something_in_it() {
 #[test]
 fn what_cannot_run_is_rejected_with_the_reason() {
     type Change = fn(&mut Intent);
-    let cases: [(&str, Change); 6] = [
+    let cases: [(&str, Change); 7] = [
         ("goal is empty", |i| i.goal = " \n".into()),
-        ("strategy is \"magic\": expected is \"llm\" or \"single\"", |i| i.strategy = "magic".into()),
+        ("strategy is \"magic\": expected \"llm\", \"single\", \"map\"", |i| i.strategy = "magic".into()),
+        ("strategy is \"auto\": expected is one that the intake has chosen", |i| i.strategy = "auto".into()),
         ("priority is 10: expected is 0 to 9", |i| i.priority = 10),
         ("limits.max_tasks is 101", |i| i.limits = Limits { max_tasks: Some(101), ..Limits::default() }),
         ("limits.max_attempts is 0", |i| i.limits = Limits { max_attempts: Some(0), ..Limits::default() }),

@@ -87,7 +87,7 @@ fn what_a_run_cost_that_was_given_up_before_its_end_is_not_known_and_the_outcome
 
 #[test]
 fn an_outcome_tells_how_many_calls_had_no_price() {
-    let end = PlanEnd { report: CallReport { unpriced_calls: 2, ..report(3) }, failure: None };
+    let end = PlanEnd { report: CallReport { unpriced_calls: 2, ..report(3) }, failure: None, answer: None };
     let mut planned = Planned::new();
     let twice = || vec![spec(0, "a", &[]), spec(1, "a", &[])];
     planned.fragment(1, 1, 0, twice(), Some(end.clone()));
@@ -122,7 +122,7 @@ fn a_fault_is_seen_as_soon_as_it_can_be() {
 fn a_planner_that_cannot_plan_is_believed() {
     for (retryable, again) in [(true, true), (false, false)] {
         let mut planned = Planned::new();
-        let end = PlanEnd { report: report(1), failure: Some(failure(retryable)) };
+        let end = PlanEnd { report: report(1), failure: Some(failure(retryable)), answer: None };
         let effects = planned.fragment(1, 1, 0, vec![], Some(end));
         assert_eq!(request(&effects).is_some(), again);
         assert_eq!(outcome(&effects).is_some(), !again);

@@ -4,7 +4,8 @@ use crate::builders::*;
 use starling_engine::coordinator::{Coordinator, CoordinatorSettings, Destination, Effect, Event};
 use starling_engine::coordinator::{FleetView, Milestone, WorkerMember};
 use starling_protocol::{
-    Body, Envelope, EnvelopeId, OutcomeStatus, TaskKind, TaskSpec, TaskState, TaskTurn, Timestamp,
+    Body, Envelope, EnvelopeId, Fallback, IndexRange, Limits, OutcomeStatus, TaskKind, TaskSpec, TaskState,
+    TaskTerms, TaskTurn, Timestamp,
 };
 use std::collections::HashMap;
 use std::time::Duration;
@@ -197,6 +198,22 @@ fn a_critic_that_is_down_is_noted_and_tools_fail_the_attempt() {
     assert_eq!(failure.code, "tools_unavailable");
     let effects = step(&mut coordinator, result(&synthesis[0], None));
     assert_eq!(outcome(&effects).unwrap().degraded, ["critic_unavailable:title a"]);
+}
+
+#[test]
+fn the_terms_of_a_task_reach_the_worker_and_it_knows_the_last_attempt() {
+    let terms = TaskTerms {
+        items: Some(IndexRange { from: 2, to: 4 }),
+        timeout_ms: Some(5_000),
+        fallback: Some(Fallback { text: "later".into(), with_results: false }),
+        ..TaskTerms::default()
+    };
+    let task = TaskSpec { terms: terms.clone(), ..spec(0, "a", &[]) };
+    let limits = CoordinatorSettings { max_attempts: 2, ..settings() };
+    let (mut coordinator, first) = planned(limits, vec![task]);
+    assert_eq!((&job(&first[0]).terms, job(&first[0]).last_attempt), (&terms, false));
+    let second = tasks(&step(&mut coordinator, verdict(&first[0], scored(0.1))));
+    assert_eq!((&job(&second[0]).terms, job(&second[0]).last_attempt), (&terms, true));
 }
 
 #[test]
@@ -412,4 +429,29 @@ fn an_answer_is_made_of_shortened_results_where_they_cannot_be_condensed() {
     // All fit.
     let (mut coordinator, effects) = five_results(200);
     assert_eq!(answered(&mut coordinator, &effects), (5, vec![]));
+}
+
+#[test]
+fn an_intent_that_takes_too_long_takes_results_as_they_come() {
+    let mut coordinator = coordinator(settings());
+    let limits = Limits { degrade_after_ms: Some(25), ..Limits::default() };
+    coordinator.step(START, received(1, intent_within("a", "llm", limits)));
+    let specs = vec![spec(0, "a", &[]), spec(1, "b", &["a"]), spec(2, "c", &["b"])];
+    let first = tasks(&coordinator.step(START, received(2, fragment("a", 1, &run(1), 0, specs, plan_end()))));
+    let is_judged = |task: &Envelope| job(task).next_tag.role == starling_protocol::Role::Critic;
+
+    // There is time: a poor result is tried again.
+    let again = tasks(&step(&mut coordinator, verdict(&first[0], scored(0.1))));
+    assert_eq!((job(&again[0]).attempt, is_judged(&again[0])), (2, true));
+    let second = tasks(&step(&mut coordinator, verdict(&again[0], scored(0.9))));
+    assert!(is_judged(&second[0]), "20 ms have passed");
+
+    // There is none any more: a poor result stays, and nobody is asked about the next one.
+    let third = tasks(&step(&mut coordinator, verdict(&second[0], scored(0.1))));
+    assert_eq!((job(&third[0]).title.as_str(), is_judged(&third[0])), ("title c", false));
+    let last = tasks(&step(&mut coordinator, result(&third[0], None)));
+    let effects = step(&mut coordinator, result(&last[0], None));
+    let outcome = outcome(&effects).unwrap();
+    assert_eq!(outcome.status, OutcomeStatus::Succeeded);
+    assert_eq!(outcome.degraded, ["low_score:title b", "critics_skipped"]);
 }

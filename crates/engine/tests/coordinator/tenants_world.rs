@@ -302,7 +302,7 @@ impl TenantsWorld {
             Fate::Fails(share) => (share, Some(failure(true))),
             Fate::Silent | Fate::Late => return,
         };
-        let end = PlanEnd { report: share_of(allowed, share), failure: failure.clone() };
+        let end = PlanEnd { report: share_of(allowed, share), failure: failure.clone(), answer: None };
         let tasks = if failure.is_some() { Vec::new() } else { tasks };
         let mut fragment = fragment(name, attempt, &run, 0, tasks, Some(end));
         fragment.tenant = envelope.tenant.clone();

@@ -298,7 +298,7 @@ impl World {
                 self.send_plan(envelope, circle, 1, usize::MAX, None);
             }
             PlanScript::Fails => {
-                let end = PlanEnd { report: report(1), failure: Some(failure(true)) };
+                let end = PlanEnd { report: report(1), failure: Some(failure(true)), answer: None };
                 self.send_plan(envelope, Vec::new(), 1, usize::MAX, Some(end));
             }
         }

@@ -1,6 +1,6 @@
 //! A reply that is kept.
 
-use crate::ChatReply;
+use crate::{ChatReply, Deeds};
 use starling_protocol::CallReport;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -53,7 +53,7 @@ impl Entry {
     }
 
     pub(super) fn reply(&self, asked: Instant) -> ChatReply {
-        ChatReply { text: self.text.to_string(), report: self.report(asked) }
+        ChatReply { text: self.text.to_string(), deeds: Deeds::default(), report: self.report(asked) }
     }
 }
 

@@ -1,6 +1,6 @@
 //! When two questions are the same.
 
-use crate::{ChatRequest, Format, Speaker};
+use crate::{ChatRequest, Deeds, Format, Message, Speaker, Tool, ToolCall};
 use sha2::{Digest, Sha256};
 use std::fmt;
 
@@ -13,7 +13,7 @@ impl Key {
     /// The key of a question to `provenance`, see [`crate::Model::provenance`].
     pub(super) fn of(provenance: &str, request: &ChatRequest) -> Key {
         let mut fields = Fields(Sha256::new());
-        fields.text("starling question 1");
+        fields.text("starling question 2");
         fields.text(provenance);
         match &request.format {
             Format::Text => fields.text("text"),
@@ -25,13 +25,14 @@ impl Key {
         }
         fields.number(request.max_tokens);
         fields.number(request.temperature.map(f32::to_bits));
+        for Tool { name, description, parameters } in &request.tools {
+            fields.text("tool");
+            fields.text(name);
+            fields.text(description);
+            fields.text(&parameters.to_string());
+        }
         for message in &request.messages {
-            fields.text(match message.speaker {
-                Speaker::System => "system",
-                Speaker::User => "user",
-                Speaker::Assistant => "assistant",
-            });
-            fields.text(&message.text);
+            fields.turn(message);
         }
         Key(fields.0.finalize().into())
     }
@@ -64,6 +65,30 @@ impl Fields {
         self.0.update(text.as_bytes());
     }
 
+    fn turn(&mut self, message: &Message) {
+        match &message.speaker {
+            Speaker::System => self.text("system"),
+            Speaker::User => self.text("user"),
+            Speaker::Assistant(Deeds { calls, reasoning }) => {
+                self.text("assistant");
+                self.text(if reasoning.is_some() { "thought" } else { "" });
+                self.text(reasoning.as_deref().unwrap_or_default());
+                for ToolCall { id, name, arguments } in calls {
+                    self.text("call");
+                    self.text(id);
+                    self.text(name);
+                    self.text(arguments);
+                }
+            }
+            Speaker::Tool { call_id } => {
+                self.text("tool result");
+                self.text(call_id);
+            }
+        }
+        self.text("says");
+        self.text(&message.text);
+    }
+
     fn number(&mut self, number: Option<u32>) {
         self.text(&number.map(|number| number.to_string()).unwrap_or_default());
     }
@@ -73,15 +98,15 @@ impl Fields {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::{Message, Purpose, Reuse};
+    use crate::{Purpose, Reuse};
     use std::{sync::Arc, time::Duration};
     use tokio::time::Instant;
 
     fn request() -> ChatRequest {
-        let message = |speaker, text: &str| Message { speaker, text: text.to_owned() };
         ChatRequest {
             purpose: Purpose::Work,
-            messages: vec![message(Speaker::System, "Be terse."), message(Speaker::User, "Say hello.")],
+            messages: vec![Message::system("Be terse."), Message::user("Say hello.")],
+            tools: Vec::new(),
             format: Format::Text,
             max_tokens: Some(50),
             temperature: Some(0.2),
@@ -91,6 +116,23 @@ mod tests {
             reuse: Reuse::Allowed,
             model: None,
         }
+    }
+
+    fn with(deeds: Deeds) -> Message {
+        Message { speaker: Speaker::Assistant(deeds), text: String::new() }
+    }
+
+    fn calling(id: &str, name: &str, arguments: &str) -> Message {
+        let call = ToolCall { id: id.into(), name: name.into(), arguments: arguments.into() };
+        with(Deeds { calls: vec![call], reasoning: None })
+    }
+
+    fn thinking(reasoning: Option<&str>) -> Message {
+        with(Deeds { calls: Vec::new(), reasoning: reasoning.map(str::to_owned) })
+    }
+
+    fn tool(name: &str, description: &str, parameters: serde_json::Value) -> Tool {
+        Tool { name: name.into(), description: description.into(), parameters: Arc::new(parameters) }
     }
 
     #[test]
@@ -113,7 +155,20 @@ mod tests {
         let others: Vec<Change> = vec![
             Box::new(|_| ()),
             Box::new(|r| r.messages[1].text.push('!')),
-            Box::new(|r| r.messages[1].speaker = Speaker::Assistant),
+            Box::new(|r| r.messages[1].speaker = Speaker::Assistant(Deeds::default())),
+            Box::new(|r| r.messages.push(calling("1", "find", "{}"))),
+            Box::new(|r| r.messages.push(calling("2", "find", "{}"))),
+            Box::new(|r| r.messages.push(calling("1", "read", "{}"))),
+            Box::new(|r| r.messages.push(calling("1", "find", "{ }"))),
+            Box::new(|r| r.messages.push(thinking(Some("hm")))),
+            Box::new(|r| r.messages.push(thinking(Some("")))),
+            Box::new(|r| r.messages.push(thinking(None))),
+            Box::new(|r| r.messages.push(Message::tool("1", "x"))),
+            Box::new(|r| r.messages.push(Message::tool("2", "x"))),
+            Box::new(|r| r.tools.push(tool("find", "finds", true.into()))),
+            Box::new(|r| r.tools.push(tool("read", "finds", true.into()))),
+            Box::new(|r| r.tools.push(tool("find", "looks", true.into()))),
+            Box::new(|r| r.tools.push(tool("find", "finds", false.into()))),
             Box::new(|r| drop(r.messages.remove(0))),
             Box::new(|r| r.messages.swap(0, 1)),
             // The same characters, cut elsewhere.

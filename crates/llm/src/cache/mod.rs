@@ -238,7 +238,10 @@ impl Model for CachedModel {
         };
         match self.model.chat(request).await {
             Ok(reply) => {
-                pending.answered(&reply.text, &reply.report).await;
+                // What a tool will say is not known here: a conversation that calls one goes on, and its end is kept.
+                if reply.calls().is_empty() {
+                    pending.answered(&reply.text, &reply.report).await;
+                }
                 Ok(reply)
             }
             Err(error) => {
@@ -311,6 +314,7 @@ impl Recording {
                     }
                 }
             }
+            Ok(StreamEvent::Calls(_)) => self.text = None,
             Ok(StreamEvent::Done(report)) => {
                 if let (Some(pending), Some(text)) = (self.pending.take(), self.text.take()) {
                     pending.answered(&text, report).await;

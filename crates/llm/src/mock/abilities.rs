@@ -1,9 +1,10 @@
 //! Which parts of the protocol a mock endpoint takes, which it passes over, and which it refuses.
 
 use super::rehearsal::pieces;
-use super::wire::{self, Frame};
+use super::wire::Frame;
 use super::{MockAction, MockCall, Script};
-use serde_json::{Value, json};
+use crate::{Deeds, ToolCall};
+use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,7 +53,7 @@ pub enum Streams {
 /// What becomes of `tools`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tools {
-    /// The first of them is called, without arguments.
+    /// The first of them is called, without arguments, until a conversation ends with results.
     Called,
     /// As if they were not there.
     #[default]
@@ -98,8 +99,8 @@ impl Abilities {
         if let Some(part) = self.refused(call) {
             return MockAction::error(400, &format!("{part} is not supported by this model"));
         }
-        if let (Tools::Called, Some(name)) = (self.tools, offered(call)) {
-            return calls(call, name);
+        if let (Tools::Called, Some(name), false) = (self.tools, offered(call), has_results(call)) {
+            return calls(name);
         }
         let mut seen = call.clone();
         if let (Formats::Ignored, Value::Object(body)) = (self.formats, &mut seen.body) {
@@ -153,20 +154,14 @@ fn offered(call: &MockCall) -> Option<&str> {
     call.body.pointer("/tools/0/function/name")?.as_str()
 }
 
+/// Whether the call brings the results of functions that were called.
+fn has_results(call: &MockCall) -> bool {
+    let last = call.body.get("messages").and_then(|messages| messages.as_array()?.last()?.get("role"));
+    last.and_then(Value::as_str) == Some("tool")
+}
+
 /// A reply that calls this function.
-fn calls(call: &MockCall, name: &str) -> MockAction {
-    let frame = Frame::of(call);
-    let calls = json!([{
-        "index": 0, "id": "call-1", "type": "function", "function": {"name": name, "arguments": "{}"},
-    }]);
-    let message = json!({"role": "assistant", "content": Value::Null, "tool_calls": calls});
-    let (content_type, body) = if call.streams {
-        let parts = [frame.chunk(message, Value::Null), frame.chunk(json!({}), json!("tool_calls"))];
-        let events: String = parts.iter().map(wire::event).chain([wire::DONE.to_owned()]).collect();
-        ("text/event-stream", events)
-    } else {
-        let whole = frame.completion(message, json!("tool_calls"), frame.usage(None, name.len()));
-        ("application/json", whole.to_string())
-    };
-    MockAction::Bytes { content_type, chunks: vec![(Duration::ZERO, body.into())], complete: true }
+fn calls(name: &str) -> MockAction {
+    let call = ToolCall { id: "call-1".to_owned(), name: name.to_owned(), arguments: "{}".to_owned() };
+    MockAction::Calls { text: String::new(), deeds: Deeds { calls: vec![call], reasoning: None } }
 }

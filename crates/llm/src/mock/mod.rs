@@ -28,8 +28,8 @@ pub use saturation::MockSaturation;
 pub use schema::reply_by_schema;
 pub use stats::{ByPurpose, MockStats};
 
-use crate::Purpose;
 use crate::prompt::Prompt;
+use crate::{Deeds, Purpose};
 use axum::body::Bytes;
 use axum::http::StatusCode;
 use serde_json::Value;
@@ -140,6 +140,13 @@ pub enum MockAction {
         usage: Option<Usage>,
         /// Time until the reply; `None` takes [`MockOptions::latency`].
         delay: Option<Duration>,
+    },
+    /// A reply that calls tools; in pieces, all calls at once, if the client streams.
+    Calls {
+        /// What the model says beside that; may be empty.
+        text: String,
+        /// The calls, and what it thought.
+        deeds: Deeds,
     },
     /// A reply in pieces, each after its delay; put together if the client does not stream.
     Stream {

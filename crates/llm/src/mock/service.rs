@@ -175,6 +175,17 @@ async fn perform(action: MockAction, call: &MockCall, latency: Duration, mut ope
             open.replied();
             whole(&text, usage, call)
         }
+        MockAction::Calls { text, deeds } if call.streams => {
+            let events = Frame::of(call).streamed_calls(&text, &deeds, wants_usage(call));
+            let chunks = events.into_iter().map(|event| (Duration::ZERO, event.into())).collect();
+            pause(latency).await;
+            bytes("text/event-stream", chunks, true, open).await
+        }
+        MockAction::Calls { text, deeds } => {
+            pause(latency).await;
+            open.replied();
+            Json(Frame::of(call).calls(&text, &deeds)).into_response()
+        }
         MockAction::Bytes { content_type, chunks, complete } => {
             bytes(content_type, chunks, complete, open).await
         }
@@ -225,6 +236,10 @@ async fn pause(delay: Duration) {
 fn whole(text: &str, usage: Option<Usage>, call: &MockCall) -> Response {
     let body = Frame::of(call).says(text, usage).to_string();
     ([(header::CONTENT_TYPE, "application/json")], body).into_response()
+}
+
+fn wants_usage(call: &MockCall) -> bool {
+    call.body.pointer("/stream_options/include_usage") == Some(&json!(true))
 }
 
 /// A body as it is.
@@ -285,10 +300,9 @@ impl Pieces {
         complete: bool,
     ) -> Pieces {
         let frame = Frame::of(call);
-        let wants_usage = call.body.pointer("/stream_options/include_usage") == Some(&json!(true));
         let end = complete.then(|| {
             let mut end = wire::event(&frame.stop());
-            if wants_usage {
+            if wants_usage(call) {
                 let chars = chunks.iter().map(|(_, piece)| piece.len()).sum();
                 end.push_str(&wire::event(&frame.counts(json!([]), frame.usage(usage, chars))));
             }

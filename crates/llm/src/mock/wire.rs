@@ -2,6 +2,8 @@
 
 use super::MockCall;
 use super::prompt_cache::Counted;
+use super::rehearsal::pieces;
+use crate::{Deeds, ToolCall};
 use serde_json::{Value, json};
 use starling_protocol::Usage;
 
@@ -34,6 +36,51 @@ impl Frame {
     pub(super) fn says(&self, text: &str, usage: Option<Usage>) -> Value {
         let message = json!({"role": "assistant", "content": text});
         self.completion(message, json!("stop"), self.usage(usage, text.len()))
+    }
+
+    /// A whole reply that calls tools.
+    pub(super) fn calls(&self, text: &str, deeds: &Deeds) -> Value {
+        let calls: Vec<Value> = deeds.calls.iter().map(|call| whole_call(call, None)).collect();
+        let mut message = json!({"role": "assistant", "content": text, "tool_calls": calls});
+        if text.is_empty() {
+            message["content"] = Value::Null;
+        }
+        if let Some(reasoning) = &deeds.reasoning {
+            message["reasoning_content"] = json!(reasoning);
+        }
+        self.completion(message, json!("tool_calls"), self.usage(None, length(text, deeds)))
+    }
+
+    /// The same as the events of a stream: ids and names come once, arguments in pieces, those of all calls in turn.
+    pub(super) fn streamed_calls(&self, text: &str, deeds: &Deeds, counts: bool) -> Vec<String> {
+        let mut deltas = Vec::new();
+        for piece in deeds.reasoning.iter().flat_map(|thought| pieces(thought, CALL_PIECES)) {
+            deltas.push(json!({"reasoning_content": piece, "content": Value::Null}));
+        }
+        deltas.extend(pieces(text, CALL_PIECES).into_iter().map(|piece| json!({"content": piece})));
+        let begun = deeds.calls.iter().enumerate().map(|(index, call)| {
+            let call = ToolCall { arguments: String::new(), ..call.clone() };
+            json!({"tool_calls": [whole_call(&call, Some(index))]})
+        });
+        deltas.extend(begun);
+        let arguments: Vec<_> = deeds.calls.iter().map(|call| pieces(&call.arguments, CALL_PIECES)).collect();
+        for at in 0..CALL_PIECES {
+            let at_once = arguments.iter().enumerate().filter_map(|(index, pieces)| {
+                Some(json!({"index": index, "function": {"arguments": pieces.get(at)?}}))
+            });
+            let at_once: Vec<Value> = at_once.collect();
+            if !at_once.is_empty() {
+                deltas.push(json!({"tool_calls": at_once}));
+            }
+        }
+        let mut events: Vec<String> =
+            deltas.into_iter().map(|delta| event(&self.chunk(delta, Value::Null))).collect();
+        events.push(event(&self.chunk(json!({}), json!("tool_calls"))));
+        if counts {
+            events.push(event(&self.counts(json!([]), self.usage(None, length(text, deeds)))));
+        }
+        events.push(DONE.to_owned());
+        events
     }
 
     /// A part of a stream with one choice.
@@ -77,6 +124,22 @@ impl Frame {
             "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
         })
     }
+}
+
+/// Pieces of the arguments of a call.
+const CALL_PIECES: usize = 3;
+
+fn whole_call(call: &ToolCall, index: Option<usize>) -> Value {
+    let ToolCall { id, name, arguments } = call;
+    let mut call = json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}});
+    if let Some(index) = index {
+        call["index"] = json!(index);
+    }
+    call
+}
+
+fn length(text: &str, deeds: &Deeds) -> usize {
+    text.len() + deeds.calls.iter().map(|call| call.name.len() + call.arguments.len()).sum::<usize>()
 }
 
 /// An event of a stream.

@@ -18,8 +18,8 @@ mod work;
 
 use crate::prompt::Prompt;
 use crate::{
-    ChatReply, ChatRequest, Format, Model, ModelError, ModelErrorKind, ModelInfo, Price, Purpose, Speaker,
-    StreamEvent, TextStream, by_schema, estimated_tokens,
+    ChatReply, ChatRequest, Deeds, Encoding, Format, Model, ModelError, ModelErrorKind, ModelInfo, Price,
+    Purpose, Speaker, StreamEvent, TextStream, by_schema,
 };
 use async_trait::async_trait;
 use futures::{StreamExt, stream};
@@ -74,11 +74,11 @@ impl OfflineModel {
         let started = Instant::now();
         if let Some(allowance) = &request.allowance {
             let next =
-                (report(request, 0, started).usage.prompt_tokens, request.max_tokens.map_or(0, i64::from));
+                (report(request, "", started).usage.prompt_tokens, request.max_tokens.map_or(0, i64::from));
             let free = Some(Price::default());
             let fits = crate::allowance::check(allowance, &CallReport::default(), next, free);
             fits.map_err(|shortfall| {
-                let none = CallReport { calls: 0, usage: Usage::default(), ..report(request, 0, started) };
+                let none = CallReport { calls: 0, usage: Usage::default(), ..report(request, "", started) };
                 failure(ModelErrorKind::OverAllowance, &shortfall.to_string(), none)
             })?;
         }
@@ -90,17 +90,16 @@ impl OfflineModel {
             return Err(failure(
                 ModelErrorKind::Deadline,
                 "the deadline came before the reply was complete",
-                report(request, 0, started),
+                report(request, "", started),
             ));
         }
         let text = reply_to(request);
-        let chars = text.chars().count();
-        let report = report(request, chars, started);
+        let report = report(request, &text, started);
         if text.trim().is_empty() {
             let message = "there is nothing to answer: the prompt is empty";
             return Err(failure(ModelErrorKind::BadReply, message, report));
         }
-        Ok(ChatReply { text, report })
+        Ok(ChatReply { text, deeds: Deeds::default(), report })
     }
 }
 
@@ -108,15 +107,14 @@ fn failure(kind: ModelErrorKind, message: &str, report: CallReport) -> ModelErro
     ModelError { kind, message: message.to_owned(), endpoint: ENDPOINT.to_owned(), report }
 }
 
-fn report(request: &ChatRequest, reply_chars: usize, started: Instant) -> CallReport {
-    let sent = request.messages.iter().map(|message| message.text.chars().count()).sum();
+fn report(request: &ChatRequest, reply: &str, started: Instant) -> CallReport {
     CallReport {
         model: MODEL.to_owned(),
         offline: true,
         calls: 1,
         usage: Usage {
-            prompt_tokens: estimated_tokens(sent),
-            completion_tokens: estimated_tokens(reply_chars),
+            prompt_tokens: Encoding::Estimate.count_messages(&request.messages),
+            completion_tokens: Encoding::Estimate.count(reply),
             cached_tokens: 0,
         },
         cost_usd: 0.0,

@@ -87,7 +87,8 @@ fn agent(prompt: &Prompt<'_>) -> String {
 }
 
 fn for_table(table: &Table, goal: &str, most: usize) -> Vec<Draft> {
-    let source = &table.source;
+    // Nobody has to know all of a long name, and an instruction has its limit.
+    let source = &shorten(&table.source, 100);
     let wanted = wanted_count(goal).unwrap_or(3);
     let rank = |after: Vec<String>| {
         Draft::new(
@@ -199,7 +200,7 @@ fn for_items(items: &[&str], most: usize) -> Vec<Draft> {
                 [item] => Draft::new(
                     format!("item-{first}"),
                     format!("Item {first}: {}", shorten(item, 60)),
-                    format!("Handle item {first} ({}): what the goal asks of it, and what the inputs say about it.", shorten(item, 200)),
+                    format!("Handle item {first} ({}): what the goal asks of it, and what the inputs say about it.", shorten(item, 150)),
                 ),
                 _ => Draft::new(
                     format!("items-{first}-{last}"),

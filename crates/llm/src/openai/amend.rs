@@ -15,9 +15,9 @@ pub(super) fn amended(messages: &mut Vec<Message>, amend: &Amend) {
         }
         _ => {
             if !said.trim().is_empty() {
-                messages.push(Message { speaker: Speaker::Assistant, text: said.clone() });
+                messages.push(Message::assistant(said.as_str()));
             }
-            messages.push(Message { speaker: Speaker::User, text: order });
+            messages.push(Message::user(order));
         }
     }
 }
@@ -26,29 +26,22 @@ pub(super) fn amended(messages: &mut Vec<Message>, amend: &Amend) {
 mod tests {
     use super::*;
 
-    fn said(speaker: Speaker, text: &str) -> Message {
-        Message { speaker, text: text.to_owned() }
-    }
-
     #[test]
     fn turns_alternate_and_none_is_empty() {
-        let question = vec![said(Speaker::System, "s"), said(Speaker::User, "q")];
+        let question = vec![Message::system("s"), Message::user("q")];
         for (amend, expected) in [
             (Amend::Repeat, question.clone()),
             (
                 Amend::Tell { wrong: "No JSON.".into(), said: " ".into() },
-                vec![
-                    said(Speaker::System, "s"),
-                    said(Speaker::User, "q\n\nYour last reply could not be used. No JSON."),
-                ],
+                vec![Message::system("s"), Message::user("q\n\nYour last reply could not be used. No JSON.")],
             ),
             (
                 Amend::Tell { wrong: "No JSON.".into(), said: "hm".into() },
                 vec![
-                    said(Speaker::System, "s"),
-                    said(Speaker::User, "q"),
-                    said(Speaker::Assistant, "hm"),
-                    said(Speaker::User, "Your last reply could not be used. No JSON."),
+                    Message::system("s"),
+                    Message::user("q"),
+                    Message::assistant("hm"),
+                    Message::user("Your last reply could not be used. No JSON."),
                 ],
             ),
         ] {

@@ -7,16 +7,19 @@ use super::dialect::Dialect;
 use super::fault::{self, Fault};
 use super::hints;
 use super::options::Price;
-use super::reply::{self, Wanted};
+use super::reply::{self, Reply, Wanted};
 use super::retry::wait_before_next;
 use crate::allowance::{self, Shortfall};
-use crate::{Answer, Ask, ChatReply, ChatRequest, Format, Hints, Leave, ModelError, ModelErrorKind, NotSent};
+use crate::{
+    Answer, Ask, ChatReply, ChatRequest, Encoding, Format, Hints, Leave, Message, ModelError, ModelErrorKind,
+    NotSent, estimated_tokens,
+};
 use reqwest::Response;
 use reqwest::header::HeaderValue;
 use serde_json::Value;
 use starling_protocol::{CallReport, Usage};
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -26,6 +29,9 @@ pub(super) struct Call {
     pub(super) request: ChatRequest,
     streams: bool,
     dialect: Dialect,
+    encoding: Encoding,
+    /// Tokens of the prompt, once they were counted.
+    prompt_tokens: OnceLock<i64>,
     /// Failed attempts that were worth another one.
     attempt: u32,
     /// Those of them that were refused, if somebody sees to it that there are not too many.
@@ -61,6 +67,8 @@ impl Call {
         let asked = endpoint.options.models.for_request(&request).to_owned();
         let mut call = Call {
             dialect: endpoint.dialects.of(&asked),
+            encoding: endpoint.options.encoding_of(&asked),
+            prompt_tokens: OnceLock::new(),
             ledger: Ledger {
                 started: Instant::now(),
                 asked,
@@ -98,7 +106,6 @@ impl Call {
 
     /// Asks for a whole reply until there is one.
     pub(super) async fn whole(mut self) -> Result<ChatReply, ModelError> {
-        let wanted = Wanted::by(&self.request.format);
         loop {
             let mut leave = self.admit().await?;
             let limit = self.attempt_limit();
@@ -106,16 +113,16 @@ impl Call {
                 let response = self.send(&mut leave).await?;
                 let most = self.endpoint.options.max_response_bytes;
                 let body = read_body(response, most).await?;
-                reply::read_completion(&body, &wanted)
+                reply::read_completion(&body, &Wanted::by(&self.request))
             };
             let outcome = timeout_at(limit, attempt).await;
             self.ledger.calls += 1;
             match outcome.unwrap_or_else(|_| Err(self.too_slow(limit).into())) {
                 Ok(reply) => {
-                    let usage = reply.usage.unwrap_or_else(|| self.estimate(reply.text.chars().count()));
+                    let usage = reply.usage.unwrap_or_else(|| self.counted(&reply));
                     leave.used(usage);
                     self.spend(reply.model, usage);
-                    return Ok(ChatReply { text: reply.text, report: self.report() });
+                    return Ok(ChatReply { text: reply.text, deeds: reply.deeds, report: self.report() });
                 }
                 Err(spoiled) => {
                     spoiled.usage.into_iter().for_each(|usage| leave.used(usage));
@@ -168,10 +175,12 @@ impl Call {
         }
         let Some(limiter) = &self.endpoint.limiter else { return Ok(Admitted(None)) };
         let reply = self.request.max_tokens.map_or(0, i64::from);
+        let model = &self.ledger.asked;
+        let sent = if limiter.counts_tokens(model) { self.prompt_tokens() } else { self.guessed_tokens() };
         let ask = Ask {
             model: self.ledger.asked.clone(),
             purpose: self.request.purpose,
-            tokens: self.estimate(0).prompt_tokens.saturating_add(reply),
+            tokens: sent.saturating_add(reply),
             deadline: self.request.deadline,
             failed: self.attempt + self.excused,
             retry: self.retries,
@@ -206,7 +215,8 @@ impl Call {
             return None;
         }
         let reply = self.request.max_tokens.map_or(0, i64::from);
-        let next = (self.estimate(0).prompt_tokens, reply);
+        let counts = allowance.tokens.is_some() || allowance.cost_usd.is_some();
+        let next = (if counts { self.prompt_tokens() } else { 0 }, reply);
         let shortfall = allowance::check(allowance, &self.report(), next, self.price()).err()?;
         let kind = match shortfall {
             Shortfall::Used(_) => ModelErrorKind::OverAllowance,
@@ -291,6 +301,7 @@ impl Call {
                 "a reply is of no use, asking once more"
             );
             amended(&mut self.request.messages, amend);
+            self.prompt_tokens = OnceLock::new();
             return Ok(());
         }
         // Who is refused, or met an endpoint that fails for all, waits for as long as it takes: somebody sees to it that
@@ -352,14 +363,27 @@ impl Call {
         self.ledger.usage.add(usage);
     }
 
-    /// Tokens by rule of thumb, for endpoints that do not count.
-    pub(super) fn estimate(&self, reply_chars: usize) -> Usage {
-        let sent: usize = self.request.messages.iter().map(|message| message.text.chars().count()).sum();
-        Usage {
-            prompt_tokens: crate::estimated_tokens(sent),
-            completion_tokens: crate::estimated_tokens(reply_chars),
-            cached_tokens: 0,
-        }
+    /// What the question and this reply took, where the endpoint does not say it.
+    pub(super) fn counted(&self, reply: &Reply) -> Usage {
+        let calls = reply.deeds.calls.iter().map(|call| self.encoding.count(&call.arguments)).sum::<i64>();
+        let completion_tokens = self.encoding.count(&reply.text) + calls;
+        Usage { prompt_tokens: self.prompt_tokens(), completion_tokens, cached_tokens: 0 }
+    }
+
+    /// The same for a reply of which only the size is known.
+    pub(super) fn counted_by_size(&self, reply_chars: usize) -> Usage {
+        let completion_tokens = estimated_tokens(reply_chars);
+        Usage { prompt_tokens: self.prompt_tokens(), completion_tokens, cached_tokens: 0 }
+    }
+
+    /// Tokens of the question as it stands, counted once.
+    fn prompt_tokens(&self) -> i64 {
+        *self.prompt_tokens.get_or_init(|| self.encoding.count_request(&self.request))
+    }
+
+    /// The same from its size, which costs nothing.
+    fn guessed_tokens(&self) -> i64 {
+        estimated_tokens(self.request.messages.iter().map(Message::bytes).sum())
     }
 
     fn count_failure(&self, kind: ModelErrorKind) {

@@ -1,7 +1,7 @@
 //! How much of the protocol an endpoint understands. Found out by asking, remembered for the process.
 
-use super::options::OpenAiOptions;
-use crate::{ChatRequest, Format, Message, Speaker};
+use super::options::{OpenAiOptions, ReplayReasoning};
+use crate::{ChatRequest, Deeds, Format, Message, Speaker, Tool, ToolCall};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -87,8 +87,11 @@ impl Dialect {
             };
         }
         let messages: Vec<Value> =
-            messages.into_iter().map(|m| json!({"role": role(m.speaker), "content": m.text})).collect();
+            messages.into_iter().map(|message| turn(message, options.replay_reasoning)).collect();
         body.insert("messages".to_owned(), Value::Array(messages));
+        if !request.tools.is_empty() {
+            body.insert("tools".to_owned(), request.tools.iter().map(offer).collect());
+        }
         if let Some(max) = request.max_tokens {
             let field = if self.completion_tokens { "max_completion_tokens" } else { "max_tokens" };
             body.insert(field.to_owned(), json!(max));
@@ -116,12 +119,41 @@ impl Dialect {
     }
 }
 
-fn role(speaker: Speaker) -> &'static str {
-    match speaker {
-        Speaker::System => "system",
-        Speaker::User => "user",
-        Speaker::Assistant => "assistant",
+/// A turn of the conversation. What a model thought goes along where its provider wants it.
+fn turn(message: Message, replay: ReplayReasoning) -> Value {
+    let Message { speaker, text } = message;
+    let Deeds { calls, reasoning } = match speaker {
+        Speaker::System => return json!({"role": "system", "content": text}),
+        Speaker::User => return json!({"role": "user", "content": text}),
+        Speaker::Tool { call_id } => {
+            return json!({"role": "tool", "tool_call_id": call_id, "content": text});
+        }
+        Speaker::Assistant(deeds) => deeds,
+    };
+    let mut turn = Map::new();
+    turn.insert("role".to_owned(), json!("assistant"));
+    let content = if text.is_empty() && !calls.is_empty() { Value::Null } else { json!(text) };
+    turn.insert("content".to_owned(), content);
+    let reasoning = match replay {
+        ReplayReasoning::Never => None,
+        // Without any, it says so: the field must be there.
+        ReplayReasoning::WithCalls if !calls.is_empty() => Some(reasoning.unwrap_or_default()),
+        ReplayReasoning::WithCalls => None,
+        ReplayReasoning::Always => reasoning,
+    };
+    if let Some(reasoning) = reasoning {
+        turn.insert("reasoning_content".to_owned(), json!(reasoning));
     }
+    if !calls.is_empty() {
+        let call = |ToolCall { id, name, arguments }: ToolCall| json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}});
+        turn.insert("tool_calls".to_owned(), calls.into_iter().map(call).collect());
+    }
+    Value::Object(turn)
+}
+
+fn offer(tool: &Tool) -> Value {
+    let Tool { name, description, parameters } = tool;
+    json!({"type": "function", "function": {"name": name, "description": description, "parameters": parameters}})
 }
 
 fn explain_schema(messages: &mut Vec<Message>, schema: &Value) {
@@ -134,7 +166,7 @@ fn explain_schema(messages: &mut Vec<Message>, schema: &Value) {
             system.text.push_str("\n\n");
             system.text.push_str(&order);
         }
-        None => messages.insert(0, Message { speaker: Speaker::System, text: order }),
+        None => messages.insert(0, Message::system(order)),
     }
 }
 

@@ -18,12 +18,13 @@ mod reply;
 mod retry;
 mod sse;
 mod streaming;
+mod tool_calls;
 
 pub use dialect::JsonForm;
-pub use options::{Backoff, ModelNames, OpenAiOptions, OptionsError, Price};
+pub use options::{Backoff, ModelNames, OpenAiOptions, OptionsError, Price, ReplayReasoning};
 
 use crate::{
-    ChatReply, ChatRequest, FailedAttempts, Limiter, Model, ModelError, ModelInfo, Preflight,
+    Capacity, ChatReply, ChatRequest, FailedAttempts, Limiter, Model, ModelError, ModelInfo, Preflight,
     PreflightOptions, Purpose, TextStream,
 };
 use async_trait::async_trait;
@@ -173,6 +174,11 @@ impl Model for OpenAiModel {
         // The query of an address may choose a version of the endpoint, and hold a key as well: it is only hashed.
         let said = (target.url.as_str(), self.model_for(purpose), &options.extra_body, &options.omit);
         serde_json::json!(said).to_string()
+    }
+
+    fn capacity(&self, purpose: Purpose) -> Capacity {
+        let options = &self.inner.options;
+        Capacity { encoding: options.encoding_of(self.model_for(purpose)), window: options.window }
     }
 
     async fn reach(&self) -> Result<(), ModelError> {

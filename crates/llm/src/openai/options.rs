@@ -1,7 +1,7 @@
 //! What a user sets about an endpoint, checked once.
 
 use super::dialect::JsonForm;
-use crate::{ChatRequest, ModelChoice, Purpose, Purposes};
+use crate::{ChatRequest, Encoding, ModelChoice, Purpose, Purposes};
 use reqwest::Url;
 use secrecy::{ExposeSecret, SecretString};
 use starling_protocol::Usage;
@@ -45,10 +45,28 @@ pub struct OpenAiOptions {
     pub omit: Vec<String>,
     /// How JSON is asked for at first. Default: by its schema; what an endpoint refuses is not asked for again.
     pub json: JsonForm,
+    /// Whether what a model thought is sent again with the turns that follow. Default: never.
+    pub replay_reasoning: ReplayReasoning,
+    /// How the models count; `None`: as their names say.
+    pub encoding: Option<Encoding>,
+    /// Tokens that a prompt and its reply may have together; `None` if that is not known.
+    pub window: Option<i64>,
     /// Purposes for which somebody else answers if this endpoint does not: it is not waited for when it fails for all.
     pub stand_ins: Purposes,
     /// Further headers, such as `api-key`; values are treated as secrets.
     pub extra_headers: BTreeMap<String, SecretString>,
+}
+
+/// Whether what a model thought (`reasoning_content`) is sent again with the conversation that goes on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReplayReasoning {
+    /// It is dropped, as most providers want it.
+    #[default]
+    Never,
+    /// In the turns in which the model calls tools, even if it is empty.
+    WithCalls,
+    /// In every turn that has some.
+    Always,
 }
 
 /// Model names by purpose.
@@ -155,9 +173,17 @@ impl OpenAiOptions {
             extra_body: serde_json::Map::new(),
             omit: Vec::new(),
             json: JsonForm::default(),
+            replay_reasoning: ReplayReasoning::default(),
+            encoding: None,
+            window: None,
             stand_ins: Purposes::NONE,
             extra_headers: BTreeMap::new(),
         }
+    }
+
+    /// How a model counts.
+    pub(super) fn encoding_of(&self, model: &str) -> Encoding {
+        self.encoding.unwrap_or_else(|| Encoding::of_model(model))
     }
 
     pub(super) fn check(&self) -> Result<Target, OptionsError> {

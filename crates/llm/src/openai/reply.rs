@@ -2,8 +2,9 @@
 
 use super::fault::{self, Fault};
 use super::sse::SseEvent;
+use super::tool_calls::Gathered;
 use crate::json_text::{self, Cleaner, NoJson};
-use crate::{Format, JsonCheck, ModelErrorKind};
+use crate::{ChatRequest, Deeds, Format, JsonCheck, ModelErrorKind, Tool, ToolCall};
 use serde::Deserialize;
 use serde_json::Value;
 use starling_protocol::Usage;
@@ -28,6 +29,10 @@ struct Choice {
 struct Said {
     content: Option<Content>,
     refusal: Option<String>,
+    tool_calls: Option<Value>,
+    reasoning_content: Option<Value>,
+    /// The same; some servers write both.
+    reasoning: Option<Value>,
 }
 
 #[derive(Deserialize)]
@@ -55,6 +60,7 @@ impl Content {
 #[derive(Debug, PartialEq)]
 pub(super) struct Reply {
     pub(super) text: String,
+    pub(super) deeds: Deeds,
     /// As the server names it.
     pub(super) model: Option<String>,
     /// As the server counts.
@@ -77,27 +83,32 @@ impl From<Fault> for Spoiled {
 
 /// What a reply has to be.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Wanted {
+pub(super) struct Wanted<'r> {
     /// The bracket that it begins with; `None` for prose.
     pub(super) opener: Option<char>,
     /// Whether JSON is what it should be.
     check: Option<JsonCheck>,
+    /// What it may call in place of that.
+    tools: &'r [Tool],
+    /// Where it stands in the conversation.
+    turn: usize,
 }
 
-impl Wanted {
-    pub(super) fn by(format: &Format) -> Wanted {
-        match format {
-            Format::Text => Wanted::default(),
+impl Wanted<'_> {
+    pub(super) fn by(request: &ChatRequest) -> Wanted<'_> {
+        let wanted = Wanted { tools: &request.tools, turn: request.messages.len(), ..Wanted::default() };
+        match &request.format {
+            Format::Text => wanted,
             Format::Json { schema, check, .. } => {
                 let array = schema.get("type").and_then(Value::as_str) == Some("array");
-                Wanted { opener: Some(if array { '[' } else { '{' }), check: check.clone() }
+                Wanted { opener: Some(if array { '[' } else { '{' }), check: check.clone(), ..wanted }
             }
         }
     }
 }
 
 /// Reads the body of a 200.
-pub(super) fn read_completion(body: &[u8], wanted: &Wanted) -> Result<Reply, Spoiled> {
+pub(super) fn read_completion(body: &[u8], wanted: &Wanted<'_>) -> Result<Reply, Spoiled> {
     let completion = once(body).map_err(|error| {
         let start = String::from_utf8_lossy(body.get(..200).unwrap_or(body));
         Fault::bad_reply(format!(
@@ -120,8 +131,20 @@ pub(super) fn read_completion(body: &[u8], wanted: &Wanted) -> Result<Reply, Spo
         return Err(spoil(fault));
     }
     let raw = said.content.map(Content::into_text).unwrap_or_default();
+    let reasoning = thoughts(said.reasoning_content, said.reasoning);
+    let gathered = Gathered::whole(said.tool_calls.as_ref());
+    if !gathered.is_empty() && !wanted.tools.is_empty() {
+        return match complete(gathered, wanted, finish, &raw) {
+            Ok(calls) => {
+                // Whatever is said beside a call is taken as it is, without what nobody is to read.
+                let text = json_text::prose(&raw).unwrap_or_default().to_owned();
+                Ok(Reply { text, deeds: Deeds { calls, reasoning }, model, usage })
+            }
+            Err(fault) => Err(spoil(fault)),
+        };
+    }
     match usable_text(&raw, wanted, finish) {
-        Ok(text) => Ok(Reply { text, model, usage }),
+        Ok(text) => Ok(Reply { text, deeds: Deeds { calls: Vec::new(), reasoning }, model, usage }),
         Err(fault) => Err(spoil(fault)),
     }
 }
@@ -150,7 +173,32 @@ fn refused(finish: Option<&str>, refusal: Option<&str>) -> Option<Fault> {
         .then(|| Fault::held_back("the provider's content filter stopped the reply"))
 }
 
-fn usable_text(raw: &str, wanted: &Wanted, finish: Option<&str>) -> Result<String, Fault> {
+/// The calls of tools of a reply that said this beside them.
+fn complete(
+    gathered: Gathered,
+    wanted: &Wanted<'_>,
+    finish: Option<&str>,
+    said: &str,
+) -> Result<Vec<ToolCall>, Fault> {
+    let cut = finish == Some("length");
+    gathered.complete(wanted.tools, wanted.turn).map_err(|wrong| {
+        let (message, wrong) = match cut {
+            true => ("a call of a tool was cut off at max_tokens".to_owned(), TOO_LONG.to_owned()),
+            false => (format!("a call of a tool cannot be used: {wrong}"), wrong),
+        };
+        Fault::wrong_reply(message, wrong, said)
+    })
+}
+
+/// What a model thought, in words, wherever its server writes it.
+fn thoughts(content: Option<Value>, reasoning: Option<Value>) -> Option<String> {
+    [content, reasoning].into_iter().flatten().find_map(|said| match said {
+        Value::String(text) => Some(text),
+        _ => None,
+    })
+}
+
+fn usable_text(raw: &str, wanted: &Wanted<'_>, finish: Option<&str>) -> Result<String, Fault> {
     let cut = finish == Some("length");
     let Some(opener) = wanted.opener else {
         return match json_text::prose(raw) {
@@ -227,6 +275,8 @@ fn cached_tokens(usage: &Value) -> i64 {
 pub(super) struct Assembly {
     cleaner: Cleaner,
     json: bool,
+    gathered: Gathered,
+    reasoning: Option<String>,
     finish: Option<String>,
     done: bool,
     /// Characters that the model produced, thoughts included.
@@ -241,6 +291,8 @@ impl Assembly {
         Assembly {
             cleaner: Cleaner::new(opener),
             json: opener.is_some(),
+            gathered: Gathered::default(),
+            reasoning: None,
             finish: None,
             done: false,
             raw_chars: 0,
@@ -299,6 +351,10 @@ impl Assembly {
         if let Some(finish) = choice.finish_reason.filter(|reason| !reason.is_empty()) {
             self.finish = Some(finish);
         }
+        if let Some(piece) = thoughts(said.reasoning_content, said.reasoning) {
+            self.reasoning.get_or_insert_default().push_str(&piece);
+        }
+        self.gathered.take(said.tool_calls.as_ref());
         let piece = said.content.map(Content::into_text).unwrap_or_default();
         self.raw_chars += piece.chars().count();
         let clean = self.cleaner.push(&piece);
@@ -306,8 +362,13 @@ impl Assembly {
         Ok(clean)
     }
 
-    /// The stream is over. The last text for the reader, maybe empty, or why the reply is none.
-    pub(super) fn end(&mut self) -> Result<String, Fault> {
+    /// Characters that the model is known to have produced, calls of tools included.
+    pub(super) fn chars(&self) -> usize {
+        self.raw_chars + self.gathered.bytes()
+    }
+
+    /// The stream is over. The last text for the reader, maybe empty, and the calls of tools, or why the reply is none.
+    pub(super) fn end(&mut self, wanted: &Wanted<'_>) -> Result<(String, Option<Deeds>), Fault> {
         if !self.done && self.finish.is_none() {
             return Err(Fault::new(
                 ModelErrorKind::Server,
@@ -317,6 +378,11 @@ impl Assembly {
         let cut = self.finish.as_deref() == Some("length");
         let last = self.cleaner.finish();
         self.said_something |= !last.trim().is_empty();
+        if !self.gathered.is_empty() && !wanted.tools.is_empty() {
+            let gathered = std::mem::take(&mut self.gathered);
+            let calls = complete(gathered, wanted, self.finish.as_deref(), "")?;
+            return Ok((last, Some(Deeds { calls, reasoning: self.reasoning.take() })));
+        }
         if self.raw_chars == 0 {
             return Err(empty(cut));
         }
@@ -324,7 +390,7 @@ impl Assembly {
         if !self.json && !self.said_something {
             return Err(empty(cut));
         }
-        Ok(last)
+        Ok((last, None))
     }
 }
 
@@ -383,7 +449,7 @@ mod tests {
             (said("<think>{\"a\":1}", "stop"), Some('{'), Err(Kind::BadReply)),
         ];
         for (body, opener, expected) in table {
-            let got = read_completion(body.as_bytes(), &Wanted { opener, check: None });
+            let got = read_completion(body.as_bytes(), &Wanted { opener, ..Wanted::default() });
             match expected {
                 Ok(text) => assert_eq!(got.unwrap().text, text),
                 Err(kind) => assert_eq!(got.unwrap_err().fault.kind, kind, "{}", fault::quote(&body)),
@@ -406,9 +472,11 @@ mod tests {
             let usage = read_usage(&serde_json::from_str(usage).unwrap()).unwrap();
             assert_eq!((usage.prompt_tokens, usage.cached_tokens), (100, cached));
         }
-        let spoiled =
-            read_completion(said("{", "length").as_bytes(), &Wanted { opener: Some('{'), check: None })
-                .unwrap_err();
+        let spoiled = read_completion(
+            said("{", "length").as_bytes(),
+            &Wanted { opener: Some('{'), ..Wanted::default() },
+        )
+        .unwrap_err();
         assert!(spoiled.fault.message.contains("cut off at max_tokens"));
         assert_eq!(spoiled.usage.unwrap().prompt_tokens, 3);
     }

@@ -5,7 +5,7 @@ use super::call::{Admitted, Call};
 use super::fault::{self, Fault};
 use super::reply::{Assembly, Wanted};
 use super::sse::{SseDecoder, SseEvent};
-use crate::{ModelError, ModelErrorKind, StreamEvent, TextStream};
+use crate::{Deeds, ModelError, ModelErrorKind, StreamEvent, TextStream};
 use futures::StreamExt;
 use futures::stream;
 use reqwest::Response;
@@ -29,7 +29,7 @@ pub(super) async fn open(mut call: Call) -> Result<TextStream, ModelError> {
         let first_limit = call.first_token_limit(limit);
         match first_text(&call, &mut leave, limit, first_limit).await {
             Ok((attempt, first)) => {
-                return Ok(Running { call, leave, attempt, next: Some(first), over: false }.into_stream());
+                return Ok(Running { call, leave, attempt, next: first, over: false }.into_stream());
             }
             Err((fault, attempt)) => {
                 if let Some(attempt) = attempt {
@@ -48,14 +48,14 @@ async fn first_text(
     leave: &mut Admitted,
     limit: Instant,
     first_limit: Instant,
-) -> Result<(Attempt, String), (Fault, Option<Attempt>)> {
+) -> Result<(Attempt, Option<String>), (Fault, Option<Attempt>)> {
     let opened = timeout_at(first_limit, Attempt::start(call, leave, limit, first_limit)).await;
     let mut attempt = opened
         .unwrap_or_else(|_| Err(call.too_silent(first_limit, limit, false)))
         .map_err(|fault| (fault, None))?;
     match attempt.next_text(call).await {
-        Ok(Some(text)) => Ok((attempt, text)),
-        Ok(None) => Err((Fault::bad_reply("the reply is empty"), Some(attempt))),
+        Ok(first) if first.is_some() || attempt.deeds.is_some() => Ok((attempt, first)),
+        Ok(_) => Err((Fault::bad_reply("the reply is empty"), Some(attempt))),
         Err(fault) => Err((fault, Some(attempt))),
     }
 }
@@ -64,7 +64,7 @@ async fn first_text(
 fn note(call: &mut Call, leave: &mut Admitted, assembly: &Assembly) {
     let usage = match assembly.usage {
         Some(usage) => usage,
-        None if assembly.raw_chars > 0 => call.estimate(assembly.raw_chars),
+        None if assembly.chars() > 0 => call.counted_by_size(assembly.chars()),
         None => return,
     };
     leave.used(usage);
@@ -82,6 +82,8 @@ struct Attempt {
     silent: Instant,
     has_begun: bool,
     ended: bool,
+    /// The calls of tools, once it has ended.
+    deeds: Option<Deeds>,
 }
 
 impl Attempt {
@@ -93,7 +95,7 @@ impl Attempt {
     ) -> Result<Attempt, Fault> {
         let response = call.send(leave).await?;
         let most = call.endpoint.options.max_response_bytes;
-        let opener = Wanted::by(&call.request.format).opener;
+        let opener = Wanted::by(&call.request).opener;
         let mut attempt = Attempt {
             response: None,
             decoder: SseDecoder::new(most),
@@ -103,6 +105,7 @@ impl Attempt {
             silent,
             has_begun: false,
             ended: false,
+            deeds: None,
         };
         let is = |kind: &[u8]| {
             response.headers().get(CONTENT_TYPE).is_some_and(|said| said.as_bytes().starts_with(kind))
@@ -150,7 +153,7 @@ impl Attempt {
             }
             let more = !self.assembly.is_done() && self.receive(call).await?;
             if !more {
-                return self.finish().await;
+                return self.finish(call).await;
             }
         }
     }
@@ -187,7 +190,7 @@ impl Attempt {
         }
     }
 
-    async fn finish(&mut self) -> Result<Option<String>, Fault> {
+    async fn finish(&mut self, call: &Call) -> Result<Option<String>, Fault> {
         let mut text = String::new();
         if !self.assembly.is_done() {
             let last = self.decoder.finish().map_err(|error| Fault::bad_reply(error.to_string()))?;
@@ -200,7 +203,9 @@ impl Attempt {
                 };
             }
         }
-        text.push_str(&self.assembly.end()?);
+        let (last, deeds) = self.assembly.end(&Wanted::by(&call.request))?;
+        text.push_str(&last);
+        self.deeds = deeds;
         self.ended = true;
         if let Some(mut response) = self.response.take() {
             let _ = timeout(BODY_END_GRACE, response.chunk()).await;
@@ -237,6 +242,9 @@ impl Running {
         let outcome = self.attempt.next_text(&self.call).await;
         if let Ok(Some(text)) = outcome {
             return Some(Ok(StreamEvent::Text(text)));
+        }
+        if let Some(deeds) = self.attempt.deeds.take().filter(|_| outcome.is_ok()) {
+            return Some(Ok(StreamEvent::Calls(deeds)));
         }
         self.over = true;
         note(&mut self.call, &mut self.leave, &self.attempt.assembly);

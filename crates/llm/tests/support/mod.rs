@@ -34,6 +34,7 @@ pub(crate) fn request(purpose: Purpose) -> ChatRequest {
     ChatRequest {
         purpose,
         messages: vec![message(Speaker::System, "You are terse."), message(Speaker::User, "Say hello.")],
+        tools: Vec::new(),
         format: Format::Text,
         max_tokens: Some(50),
         temperature: Some(0.2),

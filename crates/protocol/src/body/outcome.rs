@@ -88,6 +88,9 @@ pub struct Outcome {
     pub cached_calls: i64,
     /// Prompt tokens of those replies, which are not in `usage`.
     pub cached_prompt_tokens: i64,
+    /// How it was planned: `llm`, `single`, `map` or `playbook:<name>`, also where the intent left that open; empty if it
+    /// never came to that.
+    pub strategy: String,
 }
 
 impl Outcome {

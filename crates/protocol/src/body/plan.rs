@@ -1,6 +1,6 @@
 //! Asking for a plan, and its parts as they come.
 
-use super::task::{Allowance, CallReport, Failure};
+use super::task::{Allowance, CallReport, Failure, TaskTerms};
 use crate::{RecordRef, RunId};
 use serde::{Deserialize, Serialize};
 
@@ -39,7 +39,7 @@ pub struct PlanFragment {
 }
 
 /// One node of a plan, as the planner writes it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TaskSpec {
     /// Position in the plan, from 0.
     pub ordinal: i32,
@@ -55,13 +55,26 @@ pub struct TaskSpec {
     pub depends_on: Vec<String>,
     /// Whether a critic scores the result.
     pub critic: bool,
+    /// What it reads, how long it may take, and what stands in for its output.
+    pub terms: TaskTerms,
 }
 
 /// The end of a run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PlanEnd {
     /// What the planner's model calls took.
     pub report: CallReport,
     /// Why there is no plan; absent if the plan is complete.
     pub failure: Option<Failure>,
+    /// How the answer is to be made; absent where nothing but the goal says it.
+    pub answer: Option<AnswerSpec>,
+}
+
+/// How a plan wants the answer to be made.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AnswerSpec {
+    /// What to make of the results; empty where the goal says it.
+    pub instruction: String,
+    /// What it reads, how long it may take, and what stands in for it.
+    pub terms: TaskTerms,
 }

@@ -49,6 +49,67 @@ pub struct Task {
     pub allowance: Option<Allowance>,
     /// The same for the critic, to whom it is passed on.
     pub critic_allowance: Option<Allowance>,
+    /// What it reads, how long it may take, and what stands in for its output.
+    pub terms: TaskTerms,
+    /// Whether no attempt comes after this one, so that a failure of any kind is for good.
+    pub last_attempt: bool,
+}
+
+/// What a task reads of its intent, how long it may take, and what stands in for its output.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskTerms {
+    /// Which of the items of the intent it reads; absent for all.
+    pub items: Option<IndexRange>,
+    /// Which of the inputs of the intent it reads; absent for all.
+    pub inputs: Option<IndexRange>,
+    /// How long its model call may take, in milliseconds; absent where only the deadline bounds it.
+    pub timeout_ms: Option<i64>,
+    /// Its output where the model is too slow or fails for good; absent where it fails then.
+    pub fallback: Option<Fallback>,
+    /// Which parts of the inputs it reads, and then whole or not at all; absent where `inputs` says it.
+    pub parts: Option<PartRange>,
+}
+
+/// Some of the parts of the inputs of an intent, counted through all of them in their order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartRange {
+    /// The first, from 0.
+    pub from: i32,
+    /// The first that is not in it any more.
+    pub to: i32,
+    /// Estimated tokens of all of them.
+    pub tokens: i64,
+}
+
+/// Positions in a list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IndexRange {
+    /// The first, from 0.
+    pub from: i32,
+    /// The first that is not in it any more.
+    pub to: i32,
+}
+
+impl IndexRange {
+    /// None of a list.
+    pub const NONE: Self = Self { from: 0, to: 0 };
+
+    /// Those of `list` that are meant; positions that it does not have are none.
+    #[must_use]
+    pub fn of<'l, T>(range: Option<&Self>, list: &'l [T]) -> &'l [T] {
+        let Some(Self { from, to }) = range else { return list };
+        let place = |at: &i32| usize::try_from(*at).unwrap_or(0).min(list.len());
+        list.get(place(from)..place(to)).unwrap_or_default()
+    }
+}
+
+/// The output of a task, by rule, where the model gives none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fallback {
+    /// The output.
+    pub text: String,
+    /// Whether the results that the task builds on follow it, one after the other.
+    pub with_results: bool,
 }
 
 /// What the model calls of one step may take together.
@@ -153,6 +214,8 @@ pub struct TaskResult {
     pub worker: String,
     /// Echo of the task, for the critic.
     pub critic_allowance: Option<Allowance>,
+    /// Whether the output is the fallback of the task, because the model was too slow or failed for good.
+    pub rule_based: bool,
     /// Results that it was given by number, from 1, so that it could cite them; 0 where they had none.
     pub sources: i32,
 }

@@ -63,6 +63,12 @@ impl Meter {
         self.hold(count.saturating_mul(footprint).saturating_mul(Self::GROWTH))
     }
 
+    /// Entries of a map lie in nodes of eleven, of which the first may be nearly empty and others half empty.
+    fn entries(&mut self, count: usize, footprint: usize) -> Result<(), Refused> {
+        self.items(count, footprint)?;
+        self.hold(footprint.saturating_mul(11))
+    }
+
     fn hold(&mut self, bytes: usize) -> Result<(), Refused> {
         self.held = self.held.saturating_add(bytes);
         if self.held.saturating_add(self.longest) > self.limit { Err(Refused::TooCostly) } else { Ok(()) }
@@ -107,7 +113,7 @@ fn walk(plan: &Plan, node: NodeId, cursor: &mut Cursor<'_>, meter: &mut Meter) -
         Shape::Map(value) => {
             let of_value = plan.node(*value);
             while let Some(block) = cursor.block(of_value.min_bytes + 1)? {
-                meter.items(block.items, of_value.footprint.saturating_add(4 * size_of::<usize>()))?;
+                meter.entries(block.items, of_value.footprint.saturating_add(4 * size_of::<usize>()))?;
                 for _ in 0..block.items {
                     meter.text(cursor.string()?.len())?;
                     walk(plan, *value, cursor, meter)?;

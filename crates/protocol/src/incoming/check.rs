@@ -4,9 +4,10 @@ use super::fault::{Faults, InvalidIntent, excerpt};
 use super::{
     DEFAULT_PRIORITY, DEFAULT_STRATEGY, DEFAULT_TENANT, IntentLimits, MAX_DEADLINE_MS, ParsedIntent,
 };
+use crate::body::is_slug;
 use crate::ids::MAX_INTENT_ID_BYTES;
-use crate::{Input, Intent, IntentId, Limits};
-use std::collections::BTreeSet;
+use crate::{Input, Intent, IntentId, Limits, PlanStrategy};
+use std::collections::{BTreeMap, BTreeSet};
 
 const MAX_NAME_BYTES: usize = 255;
 
@@ -27,8 +28,10 @@ pub(super) struct Draft {
     pub(super) max_calls: Option<i64>,
     pub(super) max_tokens: Option<i64>,
     pub(super) max_cost_usd: Option<f64>,
+    pub(super) degrade_after_ms: Option<i64>,
     pub(super) inputs: Vec<Input>,
     pub(super) items: Vec<String>,
+    pub(super) parameters: BTreeMap<String, String>,
 }
 
 /// Checks a draft and fills in the defaults. `faults` are those of reading it.
@@ -57,9 +60,11 @@ pub(super) fn finish(
                 max_calls: draft.max_calls,
                 max_tokens: draft.max_tokens,
                 max_cost_usd: draft.max_cost_usd,
+                degrade_after_ms: draft.degrade_after_ms,
             },
             inputs: draft.inputs,
             items: draft.items,
+            parameters: draft.parameters,
         },
     })
 }
@@ -67,9 +72,7 @@ pub(super) fn finish(
 fn check(draft: &Draft, limits: &IntentLimits, faults: &mut Faults) {
     check_name("id", draft.id.as_deref(), faults);
     check_goal(draft, limits, faults);
-    if let Some(strategy) = draft.strategy.as_deref().filter(|text| !matches!(*text, "llm" | "single")) {
-        faults.add("strategy", format!("expected \"llm\" or \"single\", found {}", excerpt(strategy)));
-    }
+    check_strategy(draft, faults);
     check_name("tenant", draft.tenant.as_deref(), faults);
     check_range("priority", draft.priority, 0, 9, faults);
     check_range("deadline_ms", draft.deadline_ms, 1, MAX_DEADLINE_MS, faults);
@@ -86,15 +89,50 @@ fn check(draft: &Draft, limits: &IntentLimits, faults: &mut Faults) {
     if let Some(cost) = draft.max_cost_usd.filter(|cost| !(cost.is_finite() && *cost > 0.0)) {
         faults.add("limits.max_cost_usd", format!("expected a number of US dollars above 0, found {cost}"));
     }
-    check_inputs(&draft.inputs, limits.max_inputs, faults);
+    check_range("limits.degrade_after_ms", draft.degrade_after_ms, 0, MAX_DEADLINE_MS, faults);
+    check_inputs(&draft.inputs, limits, faults);
     check_count("items", draft.items.len(), limits.max_items, faults);
     for (position, item) in draft.items.iter().enumerate() {
         check_text(&format!("items[{position}]"), item, faults);
     }
+    check_parameters(&draft.parameters, limits, faults);
 }
 
+fn check_strategy(draft: &Draft, faults: &mut Faults) {
+    let Some(text) = draft.strategy.as_deref() else { return };
+    match text.parse::<PlanStrategy>() {
+        Err(unknown) => faults.add("strategy", format!("{unknown}, found {}", excerpt(text))),
+        Ok(PlanStrategy::Map) if draft.items.is_empty() => {
+            faults.add("items", "missing, the strategy \"map\" treats items one by one");
+        }
+        Ok(_) => {}
+    }
+}
+
+fn check_parameters(parameters: &BTreeMap<String, String>, limits: &IntentLimits, faults: &mut Faults) {
+    check_count("parameters", parameters.len(), limits.max_parameters, faults);
+    for (name, value) in parameters {
+        if !is_slug(name) {
+            let expected = "expected a name of 1 to 64 characters of a-z 0-9 - _";
+            faults.add("parameters", format!("{expected}, found {}", excerpt(name)));
+            continue;
+        }
+        let path = format!("parameters.{name}");
+        if value.len() > limits.max_parameter_bytes {
+            let most = limits.max_parameter_bytes;
+            faults.add(&path, format!("expected at most {most} bytes, found {}", value.len()));
+        }
+        check_characters(&path, value, faults);
+    }
+}
+
+/// A playbook may have a goal of its own, so that an intent for one needs none.
 fn check_goal(draft: &Draft, limits: &IntentLimits, faults: &mut Faults) {
+    let strategy = draft.strategy.as_deref().map(str::parse);
+    let by_playbook = matches!(strategy, Some(Ok(PlanStrategy::Playbook(_))));
     match &draft.goal {
+        Some(goal) if by_playbook && goal.trim().is_empty() => {}
+        None if by_playbook => {}
         Some(goal) if goal.len() > limits.max_goal_bytes => {
             faults.add(
                 "goal",
@@ -107,8 +145,15 @@ fn check_goal(draft: &Draft, limits: &IntentLimits, faults: &mut Faults) {
     }
 }
 
-fn check_inputs(inputs: &[Input], most: usize, faults: &mut Faults) {
-    check_count("inputs", inputs.len(), most, faults);
+fn check_inputs(inputs: &[Input], limits: &IntentLimits, faults: &mut Faults) {
+    check_count("inputs", inputs.len(), limits.max_inputs, faults);
+    let parts = inputs.iter().map(Input::parts).sum::<usize>();
+    if parts > limits.max_parts {
+        faults.add(
+            "inputs",
+            format!("expected at most {} parts of all inputs, found {parts}", limits.max_parts),
+        );
+    }
     let mut names = BTreeSet::new();
     for (position, input) in inputs.iter().enumerate() {
         let path = |field: &str| format!("inputs[{position}].{field}");
@@ -125,6 +170,9 @@ fn check_inputs(inputs: &[Input], most: usize, faults: &mut Faults) {
         if !is_media_type(&input.media_type) {
             let found = excerpt(&input.media_type);
             faults.add(&path("media_type"), format!("expected a media type such as text/csv, found {found}"));
+        }
+        if input.is_stored() && !input.content.is_empty() {
+            faults.add(&path("content"), "expected nothing where there are chunks, found a text");
         }
         // Files have all sorts of characters in them; only this one no tool downstream can bear.
         if let Some(at) = input.content.find('\0') {
@@ -162,11 +210,16 @@ fn check_count(path: &str, count: usize, most: usize, faults: &mut Faults) {
     }
 }
 
-/// Words for a model: not empty, and no control characters but line breaks and tabs.
+/// Words for a model: not empty, and of characters that it can read.
 fn check_text(path: &str, text: &str, faults: &mut Faults) {
     if text.trim().is_empty() {
         faults.add(path, "expected a text that is not empty");
     }
+    check_characters(path, text, faults);
+}
+
+/// No control characters but line breaks and tabs.
+fn check_characters(path: &str, text: &str, faults: &mut Faults) {
     let control = text.char_indices().find(|(_, c)| c.is_control() && !matches!(c, '\n' | '\r' | '\t'));
     if let Some((at, character)) = control {
         faults.add(

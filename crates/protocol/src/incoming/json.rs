@@ -5,6 +5,7 @@ use super::fault::{Faults, excerpt};
 use super::tree::{Tree, without_mark};
 use crate::Input;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
+use std::collections::{BTreeMap, btree_map::Entry};
 use std::fmt;
 
 /// Reads an intent; what is wrong with its shape is added to `faults`.
@@ -26,8 +27,18 @@ pub(super) fn read(json: &[u8], faults: &mut Faults) -> Draft {
 }
 
 fn read_fields(fields: Vec<(String, Tree)>, draft: &mut Draft, faults: &mut Faults) {
-    const KNOWN: &[&str] =
-        &["id", "goal", "strategy", "tenant", "priority", "deadline_ms", "limits", "inputs", "items"];
+    const KNOWN: &[&str] = &[
+        "id",
+        "goal",
+        "strategy",
+        "tenant",
+        "priority",
+        "deadline_ms",
+        "limits",
+        "inputs",
+        "items",
+        "parameters",
+    ];
     for (name, value) in known_fields("", fields, KNOWN, faults) {
         match name {
             "id" => draft.id = text(name, value, faults),
@@ -41,14 +52,22 @@ fn read_fields(fields: Vec<(String, Tree)>, draft: &mut Draft, faults: &mut Faul
             "deadline_ms" => draft.deadline_ms = integer(name, &value, faults),
             "limits" => read_limits(value, draft, faults),
             "inputs" => draft.inputs = read_inputs(value, faults),
-            _ => draft.items = read_items(value, faults),
+            "items" => draft.items = read_items(value, faults),
+            _ => draft.parameters = read_parameters(value, faults),
         }
     }
 }
 
 fn read_limits(value: Tree, draft: &mut Draft, faults: &mut Faults) {
-    const KNOWN: &[&str] =
-        &["max_tasks", "max_attempts", "min_score", "max_calls", "max_tokens", "max_cost_usd"];
+    const KNOWN: &[&str] = &[
+        "max_tasks",
+        "max_attempts",
+        "min_score",
+        "max_calls",
+        "max_tokens",
+        "max_cost_usd",
+        "degrade_after_ms",
+    ];
     let Some(fields) = object("limits", value, faults) else { return };
     for (name, value) in known_fields("limits.", fields, KNOWN, faults) {
         let path = format!("limits.{name}");
@@ -58,6 +77,7 @@ fn read_limits(value: Tree, draft: &mut Draft, faults: &mut Faults) {
             "min_score" => draft.min_score = number(&path, &value, faults),
             "max_calls" => draft.max_calls = integer(&path, &value, faults),
             "max_tokens" => draft.max_tokens = integer(&path, &value, faults),
+            "degrade_after_ms" => draft.degrade_after_ms = integer(&path, &value, faults),
             _ => draft.max_cost_usd = number(&path, &value, faults),
         }
     }
@@ -88,7 +108,7 @@ fn read_inputs(value: Tree, faults: &mut Faults) -> Vec<Input> {
         // An input without them is at fault already; what it has is still checked.
         if let (Some(name), Some(content)) = (name, content) {
             let media_type = media_type.unwrap_or_else(|| "text/plain".into());
-            inputs.push(Input { name, media_type, content });
+            inputs.push(Input { name, media_type, content, chunks: Vec::new() });
         }
     }
     inputs
@@ -97,6 +117,28 @@ fn read_inputs(value: Tree, faults: &mut Faults) -> Vec<Input> {
 fn read_items(value: Tree, faults: &mut Faults) -> Vec<String> {
     let items = array("items", value, faults).into_iter().enumerate();
     items.filter_map(|(position, value)| text(&format!("items[{position}]"), value, faults)).collect()
+}
+
+/// Values of any kind, each as a text: a text as it is, anything else as JSON. `null` is as good as absent.
+fn read_parameters(value: Tree, faults: &mut Faults) -> BTreeMap<String, String> {
+    let mut parameters = BTreeMap::new();
+    for (name, value) in object("parameters", value, faults).unwrap_or_default() {
+        let text = match value {
+            Tree::Null => continue,
+            Tree::Text(text) => text,
+            other => other.to_json(),
+        };
+        match parameters.entry(name) {
+            Entry::Vacant(free) => {
+                free.insert(text);
+            }
+            Entry::Occupied(taken) => {
+                let path = format!("parameters.{}", excerpt(taken.key()).trim_matches('"'));
+                faults.add(&path, "expected once, found again");
+            }
+        }
+    }
+    parameters
 }
 
 /// The fields of an object that have a known name and a value, each once. `null` is as good as absent.

@@ -38,11 +38,25 @@ pub struct IntentLimits {
     pub max_items: usize,
     /// Most inputs. Default 64.
     pub max_inputs: usize,
+    /// Most parts of all inputs. Default 10,000.
+    pub max_parts: usize,
+    /// Most parameters. Default 64.
+    pub max_parameters: usize,
+    /// Longest value of a parameter, in bytes. Default 16 KiB.
+    pub max_parameter_bytes: usize,
 }
 
 impl Default for IntentLimits {
     fn default() -> Self {
-        Self { max_bytes: 900_000, max_goal_bytes: 16 << 10, max_items: 10_000, max_inputs: 64 }
+        Self {
+            max_bytes: 900_000,
+            max_goal_bytes: 16 << 10,
+            max_items: 10_000,
+            max_inputs: 64,
+            max_parts: 10_000,
+            max_parameters: 64,
+            max_parameter_bytes: 16 << 10,
+        }
     }
 }
 
@@ -146,11 +160,13 @@ fn read_avro(codec: &Codec, value: &[u8], faults: &mut Faults) -> Draft {
             draft.max_tasks = intent.limits.max_tasks.map(i64::from);
             draft.max_attempts = intent.limits.max_attempts.map(i64::from);
             draft.min_score = intent.limits.min_score;
+            draft.degrade_after_ms = intent.limits.degrade_after_ms;
             draft.max_calls = intent.limits.max_calls;
             draft.max_tokens = intent.limits.max_tokens;
             draft.max_cost_usd = intent.limits.max_cost_usd;
             draft.inputs = intent.inputs;
             draft.items = intent.items;
+            draft.parameters = intent.parameters;
         }
         other => {
             faults.add("body", format!("expected an Intent, found a {}", other.kind()));

@@ -1,6 +1,7 @@
 //! JSON as it was written: the order of fields is kept, and a field that is given twice stays twice.
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::ser::{Serialize, Serializer};
 use serde_json::Number;
 use std::fmt;
 
@@ -24,6 +25,11 @@ impl Tree {
         serde_json::from_slice(without_mark(json))
     }
 
+    /// The same as compact JSON.
+    pub(super) fn to_json(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default() // its keys are texts, so it always can be
+    }
+
     /// What it is, for messages.
     pub(super) fn describe(&self) -> String {
         match self {
@@ -45,6 +51,19 @@ pub(super) fn without_mark(text: &[u8]) -> &[u8] {
 impl<'de> Deserialize<'de> for Tree {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(TreeVisitor)
+    }
+}
+
+impl Serialize for Tree {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Tree::Null => serializer.serialize_unit(),
+            Tree::Bool(value) => serializer.serialize_bool(*value),
+            Tree::Number(number) => number.serialize(serializer),
+            Tree::Text(text) => serializer.serialize_str(text),
+            Tree::Array(items) => serializer.collect_seq(items),
+            Tree::Object(fields) => serializer.collect_map(fields.iter().map(|(name, value)| (name, value))),
+        }
     }
 }
 

@@ -4,8 +4,11 @@
 //! default.
 
 mod audit;
+mod batch;
+mod conversation;
 mod coordinator;
 mod dead_letters;
+mod inputs;
 mod layers;
 mod model;
 mod presets;
@@ -19,7 +22,10 @@ mod together;
 mod units;
 
 pub use audit::AuditSettings;
+pub use batch::BatchSettings;
+pub use conversation::ConversationSettings;
 pub use dead_letters::{DeadLetterSettings, DlqSettings, Shares};
+pub use inputs::InputSettings;
 pub use model::{
     BulkheadSettings, CacheSettings, ModelPrice, ModelSettings, Nearby, Offline, OllamaSettings, RateSettings,
 };
@@ -27,8 +33,8 @@ pub use provider::{JsonAsked, ProviderSettings};
 pub use registry::{RegistryMode, RegistrySettings};
 pub use sections::{
     ContentSettings, ControlSettings, FleetSettings, GroupProtocol, HttpSettings, IntakeSettings,
-    KafkaSettings, LogFormat, Partitions, ProcessorSettings, Retention, Slots, StateLogSettings,
-    TelemetrySettings, TopicSettings,
+    KafkaSettings, LogFormat, MemorySettings, Partitions, ProcessorSettings, Retention, Slots,
+    StateLogSettings, TelemetrySettings, TopicSettings,
 };
 
 use reader::Reader;
@@ -53,8 +59,12 @@ pub struct Settings {
     pub dlq: DlqSettings,
     /// What the input topic takes.
     pub intake: IntakeSettings,
+    /// How files become inputs.
+    pub inputs: InputSettings,
     /// Reading of referenced records.
     pub content: ContentSettings,
+    /// The bus in memory of a swarm in one process.
+    pub memory: MemorySettings,
     /// Following cancellations.
     pub control: ControlSettings,
     /// What processes tell each other.
@@ -71,6 +81,10 @@ pub struct Settings {
     pub agents_reload: Duration,
     /// Largest material of one prompt, in bytes.
     pub agents_prompt: usize,
+    /// `[conversation]`
+    pub conversation: ConversationSettings,
+    /// Most tokens of an instruction that a planner's model writes.
+    pub agents_max_instruction_tokens: i64,
     /// Largest output of a task, in bytes.
     pub worker_max_output: usize,
     /// `worker.pools`: whose tasks a worker takes. Empty: see [`Settings::pools_of_worker`].
@@ -83,6 +97,8 @@ pub struct Settings {
     pub http: HttpSettings,
     /// Accounting for intents.
     pub audit: AuditSettings,
+    /// Running a file of rows.
+    pub batch: BatchSettings,
 }
 
 /// Where settings come from, beside the built-in defaults.

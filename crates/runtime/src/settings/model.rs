@@ -24,6 +24,8 @@ pub struct ModelSettings {
     pub offline: Offline,
     /// What to do about an Ollama on this machine.
     pub ollama: OllamaSettings,
+    /// Tokens of a window that are left free.
+    pub window_margin: i64,
     /// Longest time of one call.
     pub timeout: Duration,
     /// Longest wait for a connection.
@@ -203,6 +205,7 @@ pub(super) fn read(r: &mut Reader) -> ModelSettings {
         provider,
         fallbacks: fallbacks(r, offline != Offline::Yes),
         offline,
+        window_margin: r.integer("model.window_margin", 0..=1_000_000),
         timeout: r.duration("model.timeout", MS * 100..=HOUR),
         connect_timeout: r.duration("model.connect_timeout", MS * 10..=HOUR),
         first_token_timeout: r.duration("model.first_token_timeout", MS * 100..=HOUR),

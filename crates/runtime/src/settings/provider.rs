@@ -2,6 +2,7 @@
 
 use super::reader::Reader;
 use secrecy::SecretString;
+use starling_llm::{Encoding, ReplayReasoning};
 use std::collections::BTreeMap;
 
 /// Where a model is, and how it is asked.
@@ -29,6 +30,12 @@ pub struct ProviderSettings {
     pub roles: Vec<String>,
     /// How JSON is asked for at first.
     pub json: JsonAsked,
+    /// Whether what a model thought is sent again with the turns that follow.
+    pub replay_reasoning: ReplayReasoning,
+    /// How its models count tokens; `None`: as their names say.
+    pub encoding: Option<Encoding>,
+    /// Tokens that a prompt and its reply may have together; `None` if that is not known.
+    pub window: Option<i64>,
     /// Fields that are left out of a request.
     pub omit: Vec<String>,
     /// Fields that are put into each request, and win.
@@ -87,6 +94,16 @@ pub(super) fn read(r: &mut Reader, path: &str, asked: bool) -> ProviderSettings 
             &at("json"),
             &[("schema", JsonAsked::Schema), ("object", JsonAsked::Object), ("prompt", JsonAsked::Prompt)],
         ),
+        replay_reasoning: r.choice(
+            &at("replay_reasoning"),
+            &[
+                ("never", ReplayReasoning::Never),
+                ("with_calls", ReplayReasoning::WithCalls),
+                ("always", ReplayReasoning::Always),
+            ],
+        ),
+        encoding: encoding(r, &at("encoding")),
+        window: Some(r.integer(&at("window"), 0..=1_000_000_000)).filter(|window: &i64| *window > 0),
         omit: r.list(&at("omit"), "names of fields", |name| !name.is_empty()),
         extra_body: r.object(&at("extra_body")),
         extra_headers: r
@@ -103,4 +120,10 @@ pub(super) fn read(r: &mut Reader, path: &str, asked: bool) -> ProviderSettings 
         r.complain(&at("api_key"), &expected, "nothing", "the settings");
     }
     provider
+}
+
+fn encoding(r: &mut Reader, path: &str) -> Option<Encoding> {
+    let named = Encoding::NAMED.map(|(name, encoding)| (name, Some(encoding)));
+    let choices: Vec<(&str, Option<Encoding>)> = [("auto", None)].into_iter().chain(named).collect();
+    r.choice(path, &choices)
 }

@@ -152,6 +152,13 @@ pub struct IntakeSettings {
     pub max_intent: usize,
 }
 
+/// `[memory]`
+#[derive(Clone, Debug)]
+pub struct MemorySettings {
+    /// Bytes above which a bus in memory forgets what is about intents that have ended.
+    pub log: usize,
+}
+
 /// `[content]`
 #[derive(Clone, Debug)]
 pub struct ContentSettings {
@@ -182,6 +189,8 @@ pub struct FleetSettings {
 pub struct StateLogSettings {
     /// Decisions between snapshots.
     pub snapshot_every: u64,
+    /// Bytes of decisions between snapshots.
+    pub snapshot_bytes: usize,
     /// Inputs decided together.
     pub max_batch: usize,
     /// Largest record in bytes.
@@ -237,10 +246,12 @@ pub(super) fn read(r: &mut Reader) -> Settings {
         processor: processor(r),
         dlq: super::dead_letters::read_dlq(r),
         intake: IntakeSettings { max_intent: r.size("intake.max_intent", 1024..=64 << 20) },
+        inputs: super::inputs::read(r),
         content: ContentSettings {
             cache: r.size("content.cache", 0..=64 << 30),
             batch: r.integer("content.batch", 1..=1000),
         },
+        memory: MemorySettings { log: r.size("memory.log", 1 << 20..=1 << 40) },
         control: ControlSettings { remembered: r.integer("control.remembered", 1..=10_000_000) },
         fleet: FleetSettings {
             interval: r.duration("fleet.interval", MS * 50..=MINUTE),
@@ -249,12 +260,15 @@ pub(super) fn read(r: &mut Reader) -> Settings {
         coordinator: super::coordinator::read(r),
         statelog: StateLogSettings {
             snapshot_every: r.integer("statelog.snapshot_every", 1..=i64::MAX).unsigned_abs(),
+            snapshot_bytes: r.size("statelog.snapshot_bytes", 64 << 10..=16 << 30),
             max_batch: r.integer("statelog.max_batch", 1..=100_000),
             max_record: r.size("statelog.max_record", 16 << 10..=64 << 20),
         },
         model: super::model::read(r),
         agents_dir: r.optional("agents.dir").map(PathBuf::from),
         agents_reload: r.duration("agents.reload", Duration::ZERO..=HOUR),
+        conversation: super::conversation::read(r),
+        agents_max_instruction_tokens: r.integer("agents.max_instruction_tokens", 20..=100_000),
         agents_prompt: r.size("agents.prompt", 4096..=64 << 20),
         worker_max_output: r.size("worker.max_output", 1024..=64 << 20),
         worker_pools: r.list("worker.pools", "a list of pools, \"default\" among them", is_pool_name),
@@ -265,6 +279,7 @@ pub(super) fn read(r: &mut Reader) -> Settings {
             stalled_after: r.duration("http.stalled_after", SECOND..=HOUR),
         },
         audit: super::audit::read(r),
+        batch: super::batch::read(r),
     };
     if settings.fleet.forget_after < settings.fleet.interval {
         r.complain(

@@ -49,7 +49,7 @@ pub struct StatefulOptions {
     pub commit_interval: Duration,
     /// Decisions between two snapshots. Default 2,000.
     pub snapshot_decisions: u64,
-    /// Size of the decisions between two snapshots, in bytes. Default 64 MiB.
+    /// Size of the decisions between two snapshots, in bytes, where the last one was not larger. Default 64 MiB.
     pub snapshot_bytes: usize,
 }
 
@@ -94,6 +94,7 @@ impl StatefulOptions {
             max_batch: log.max_batch,
             max_record: log.max_record,
             snapshot_decisions: log.snapshot_every,
+            snapshot_bytes: log.snapshot_bytes,
             ..Self::new(TopicNames::new(settings.topics.prefix.as_str()).group("coordinator"))
         }
     }

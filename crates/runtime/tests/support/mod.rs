@@ -7,7 +7,7 @@ use bytes::Bytes;
 use starling_bus::{Bus, InRecord, MemoryBus, MemoryOptions, OutRecord, PartitionId, ReaderEvent, StartAt};
 use starling_protocol::{
     Body, CallReport, Cancel, Codec, Envelope, EnvelopeId, IntentId, Role, RunId, Tag, Task, TaskId,
-    TaskKind, TaskResult, Timestamp, Topic,
+    TaskKind, TaskResult, TaskTerms, Timestamp, Topic,
 };
 use starling_runtime::{
     Clock, Node, NodeParts, Random, Settings, settings::Sources, telemetry::Spans, topics::topic_specs,
@@ -69,6 +69,8 @@ pub fn task(intent: &str, title: &str) -> Envelope {
             min_score: 0.6,
             allowance: None,
             critic_allowance: None,
+            terms: TaskTerms::default(),
+            last_attempt: false,
         }),
     )
 }
@@ -92,6 +94,7 @@ pub fn result(of: &Envelope, output: &str) -> Envelope {
         report: CallReport::default(),
         worker: "w".into(),
         critic_allowance: None,
+        rule_based: false,
         sources: 0,
     });
     Envelope {

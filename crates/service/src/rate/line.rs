@@ -105,6 +105,11 @@ impl Line {
         }
     }
 
+    /// Whether tokens are bounded.
+    pub(super) fn counts_tokens(&self) -> bool {
+        self.lock().tokens.is_bounded()
+    }
+
     pub(super) fn figures(&self) -> LineFigures {
         let state = self.lock();
         LineFigures {

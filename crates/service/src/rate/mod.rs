@@ -144,6 +144,10 @@ pub struct RateFigures {
 }
 
 impl Limiter for RateLimiter {
+    fn counts_tokens(&self, model: &str) -> bool {
+        self.line(model).counts_tokens()
+    }
+
     fn admit(&self, ask: Ask) -> BoxFuture<'static, Result<Box<dyn Leave>, NotSent>> {
         let line = self.line(&ask.model);
         let retries = self.retries.clone();

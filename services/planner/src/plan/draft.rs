@@ -1,13 +1,13 @@
 //! A plan that nobody carries out: to see what it would be, and what it would take.
 
-use super::{PlanStream, PlanStreamLimits, ending, task_spec};
+use super::{InstructionLimit, PlanStream, PlanStreamLimits, ending, task_spec};
 use starling_agents::{
     Agent, AgentCatalogue, PLAN_SCHEMA, PlanPrompt, PromptBudget, plan_messages, plan_schema, within,
 };
 use starling_llm::{ChatRequest, Format, Model, ModelError, Purpose, Reuse};
 use starling_protocol::{Allowance, CallReport, Input, TaskSpec};
 use starling_service::Window;
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 use tokio::time::Instant;
 
 /// What is to be planned.
@@ -19,8 +19,12 @@ pub struct Wanted<'a> {
     pub inputs: &'a [Input],
     /// Things to treat one by one.
     pub items: &'a [String],
+    /// Named values that come with it.
+    pub parameters: &'a BTreeMap<String, String>,
     /// Most tasks in the plan.
     pub max_tasks: i32,
+    /// Most tokens of the instruction of a task.
+    pub max_instruction_tokens: i64,
     /// What the planner's model calls may take; `None` bounds nothing.
     pub allowance: Option<Allowance>,
     /// When nobody needs it any more.
@@ -59,16 +63,20 @@ pub async fn draft(
 ) -> Result<Draft, DraftError> {
     let planner = catalogue.planner();
     let agents: Vec<&Agent> = catalogue.workers().collect();
-    let Wanted { goal, inputs, items, max_tasks, allowance, deadline } = wanted;
-    let asked = PlanPrompt { goal, max_tasks, inputs, items, agents: &agents, feedback: None };
+    let Wanted { goal, inputs, items, parameters, max_tasks, max_instruction_tokens, allowance, deadline } =
+        wanted;
+    let (feedback, agents) = (None, agents.as_slice());
+    let asked =
+        PlanPrompt { goal, max_tasks, max_instruction_tokens, inputs, items, parameters, agents, feedback };
     let schema = Arc::new(plan_schema(agents.iter().map(|agent| agent.name.as_str())));
-    let request = |prompt| ChatRequest {
+    let request = |prompt: PromptBudget| ChatRequest {
         purpose: Purpose::Plan,
         messages: within(allowance.as_ref(), planner, prompt, |budget| {
             plan_messages(planner, &asked, budget)
         }),
+        tools: Vec::new(),
         format: Format::Json { name: PLAN_SCHEMA.to_owned(), schema: schema.clone(), check: None },
-        max_tokens: planner.max_tokens_within(allowance.as_ref()),
+        max_tokens: prompt.max_tokens(planner, allowance.as_ref()),
         temperature: planner.temperature,
         deadline,
         traceparent: None,
@@ -76,12 +84,14 @@ pub async fn draft(
         reuse: Reuse::Allowed,
         model: planner.model.clone(),
     };
-    let reply = Window::default().chat(model, prompt, request).await.reply?;
+    let reply = Window::default().chat(model, Purpose::Plan, prompt, request).await.reply?;
     let mut text = PlanStream::new(PlanStreamLimits::default());
     let values = text.push(&reply.text).map_err(|fault| DraftError::NoPlan(fault.to_string()))?;
     let mut tasks = Vec::with_capacity(values.len());
+    let encoding = model.capacity(Purpose::Plan).encoding;
+    let limit = InstructionLimit { tokens: max_instruction_tokens, encoding };
     for (ordinal, value) in (0_i32..).zip(&values) {
-        tasks.push(task_spec(value, ordinal, catalogue).map_err(DraftError::NoPlan)?);
+        tasks.push(task_spec(value, ordinal, catalogue, limit).map_err(DraftError::NoPlan)?);
     }
     let count = i32::try_from(tasks.len()).unwrap_or(i32::MAX);
     ending(&text, count).map_err(|failure| DraftError::NoPlan(failure.message))?;

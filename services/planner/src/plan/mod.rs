@@ -8,7 +8,7 @@ mod task_spec;
 
 pub use draft::{Draft, DraftError, Wanted, draft};
 pub use stream::{PlanStream, PlanStreamLimits, PlanTextFault};
-pub use task_spec::task_spec;
+pub use task_spec::{InstructionLimit, task_spec};
 
 use async_trait::async_trait;
 use fragments::{Fragments, fragment_envelope};
@@ -20,25 +20,29 @@ use starling_agents::{
 };
 use starling_llm::{ChatRequest, Format, Model, ModelError, Purpose, Reuse, StreamEvent, TextStream};
 use starling_protocol::{
-    Body, CallReport, Envelope, Failure, Input, PlanEnd, PlanFragment, PlanRequest, RecordRef, RunId,
-    TaskSpec, ids::digest,
+    Body, CallReport, Envelope, Failure, Input, PlanEnd, PlanFragment, PlanRequest, PlanStrategy, RecordRef,
+    RunId, TaskSpec, ids::digest,
 };
-use starling_runtime::{Clock, EnvelopeHandler, HandleError, HandlerContext, Random, telemetry::Spans};
-use starling_service::{AgentsInForce, Asked, Unread, Window, instant_of, intent_texts};
+use starling_runtime::{
+    Clock, ContentReader, EnvelopeHandler, HandleError, HandlerContext, Random, telemetry::Spans,
+};
+use starling_service::{AgentsInForce, Asked, IntentTexts, Unread, Window, instant_of, outlines};
 use std::sync::Arc;
 use tokio::time::Instant;
 
 /// The code of a failure because the model's plan cannot be used.
 pub const INVALID_PLAN: &str = "invalid_plan";
 
-/// The strategy that makes one task out of the goal without asking a model.
-const SINGLE: &str = "single";
+/// The code of a failure because this planner cannot plan in the way that is asked for.
+pub const UNKNOWN_STRATEGY: &str = "unknown_strategy";
 
 /// Bounds of the plan loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlanOptions {
     /// Size of the prompt.
     pub prompt: PromptBudget,
+    /// Most tokens of an instruction that the model writes. Default 200.
+    pub max_instruction_tokens: i64,
     /// Bounds of the reply.
     pub reply: PlanStreamLimits,
     /// Texts in one fragment, in bytes. Default 128 KiB: the coordinator logs them in one decision.
@@ -49,6 +53,7 @@ impl Default for PlanOptions {
     fn default() -> Self {
         Self {
             prompt: PromptBudget::default(),
+            max_instruction_tokens: 200,
             reply: PlanStreamLimits::default(),
             max_fragment_bytes: 128 << 10,
         }
@@ -95,11 +100,20 @@ impl PlanHandler {
             &cx.outbox,
             self.options.max_fragment_bytes,
         );
-        if request.strategy == SINGLE {
-            fragments.add(single_task(), self.clock.now()).await;
-            let end = PlanEnd { report: CallReport::default(), failure: None };
-            fragments.end(end, self.clock.now()).await;
-            return Ok(());
+        match request.strategy.parse() {
+            Ok(PlanStrategy::Llm) => {}
+            Ok(PlanStrategy::Single) => {
+                fragments.add(single_task(), self.clock.now()).await;
+                fragments.end(PlanEnd::default(), self.clock.now()).await;
+                return Ok(());
+            }
+            _ => {
+                let message = format!("this planner has no strategy {:?}", request.strategy);
+                let failure = Failure { code: UNKNOWN_STRATEGY.to_owned(), message, retryable: false };
+                let end = PlanEnd { failure: Some(failure), ..PlanEnd::default() };
+                fragments.end(end, self.clock.now()).await;
+                return Ok(());
+            }
         }
         let catalogue = self.agents.now();
         let agent = catalogue.planner();
@@ -107,19 +121,14 @@ impl PlanHandler {
         span.set_with("starling.intent_id", || envelope.intent_id.as_str().to_owned());
         span.set_with("starling.run_id", || run.as_str().to_owned());
         span.set("starling.attempt", i64::from(request.plan_attempt));
-        let intent = match &request.intent_ref {
-            Some(at) => cx.content.get(at).await.map(Some),
-            None => Ok(None),
-        };
-        let end = match intent.map_err(Unread::from) {
-            Ok(intent) => {
-                let (inputs, items) = intent_texts(intent.as_ref());
-                let ask = |budget| {
-                    self.question(envelope, request, &catalogue, (inputs, items), span.traceparent(), budget)
-                };
+        let end = match read(request, &cx.content).await {
+            Ok((intent, inputs)) => {
+                let texts = IntentTexts { inputs: &inputs, ..IntentTexts::of(intent.as_ref()) };
+                let ask =
+                    |budget| self.question(envelope, request, &catalogue, texts, span.traceparent(), budget);
                 self.ask(ask, request.max_tasks, &catalogue, &mut fragments).await
             }
-            Err(Unread::Failed(failure)) => PlanEnd { report: CallReport::default(), failure: Some(failure) },
+            Err(Unread::Failed(failure)) => PlanEnd { failure: Some(failure), ..PlanEnd::default() },
             Err(Unread::Later(retry)) => return Err(retry),
         };
         span.set("starling.tasks", i64::from(fragments.ordinal()));
@@ -135,7 +144,7 @@ impl PlanHandler {
         envelope: &Envelope,
         request: &PlanRequest,
         catalogue: &AgentCatalogue,
-        (inputs, items): (&[Input], &[String]),
+        texts: IntentTexts<'_>,
         traceparent: &str,
         budget: PromptBudget,
     ) -> ChatRequest {
@@ -145,8 +154,10 @@ impl PlanHandler {
         let prompt = PlanPrompt {
             goal: &request.goal,
             max_tasks: request.max_tasks,
-            inputs,
-            items,
+            max_instruction_tokens: self.options.max_instruction_tokens,
+            inputs: texts.inputs,
+            items: texts.items,
+            parameters: texts.parameters,
             agents: &agents,
             feedback: request.feedback.as_deref(),
         };
@@ -155,8 +166,9 @@ impl PlanHandler {
             messages: within(request.allowance.as_ref(), agent, budget, |budget| {
                 plan_messages(agent, &prompt, budget)
             }),
+            tools: Vec::new(),
             format: Format::Json { name: PLAN_SCHEMA.to_owned(), schema, check: None },
-            max_tokens: agent.max_tokens_within(request.allowance.as_ref()),
+            max_tokens: budget.max_tokens(agent, request.allowance.as_ref()),
             temperature: agent.temperature,
             deadline: instant_of(envelope.deadline, &self.clock),
             traceparent: Some(traceparent.to_owned()),
@@ -176,7 +188,7 @@ impl PlanHandler {
     ) -> PlanEnd {
         let begun = Instant::now();
         let Asked { question, reply } =
-            self.window.stream(self.model.as_ref(), self.options.prompt, build).await;
+            self.window.stream(self.model.as_ref(), Purpose::Plan, self.options.prompt, build).await;
         let mut events = match reply {
             Ok(events) => events.fuse(),
             Err(error) => return model_end(&error),
@@ -190,7 +202,7 @@ impl PlanHandler {
                     // Else it was left unread, and nobody says it: at least it was a call.
                     _ => self.one_call(begun),
                 };
-                PlanEnd { report, failure: Some(failure) }
+                PlanEnd { report, failure: Some(failure), answer: None }
             }
         };
         drop(events);
@@ -221,6 +233,10 @@ impl PlanHandler {
         fragments: &mut Fragments<'_>,
     ) -> Result<PlanEnd, Failure> {
         let mut text = PlanStream::new(self.options.reply);
+        let limit = InstructionLimit {
+            tokens: self.options.max_instruction_tokens,
+            encoding: self.model.capacity(Purpose::Plan).encoding,
+        };
         loop {
             let mut next = events.next().await;
             // What is there already goes into one fragment.
@@ -231,17 +247,20 @@ impl PlanHandler {
                             if fragments.ordinal() >= max_tasks {
                                 return Err(invalid(format!("the plan has more than {max_tasks} tasks")));
                             }
-                            let spec = task_spec(&task, fragments.ordinal(), catalogue).map_err(invalid)?;
+                            let spec =
+                                task_spec(&task, fragments.ordinal(), catalogue, limit).map_err(invalid)?;
                             fragments.add(spec, self.clock.now()).await;
                         }
                     }
+                    // It was offered no tools.
+                    Some(Ok(StreamEvent::Calls(_))) => {}
                     Some(Ok(StreamEvent::Done(report))) => {
                         let failure = ending(&text, fragments.ordinal()).err();
-                        return Ok(PlanEnd { report, failure });
+                        return Ok(PlanEnd { report, failure, answer: None });
                     }
                     // Cut after the plan's end: nothing of the plan is missing.
                     Some(Err(error)) if text.is_done() && fragments.ordinal() > 0 => {
-                        return Ok(PlanEnd { report: error.report, failure: None });
+                        return Ok(PlanEnd { report: error.report, ..PlanEnd::default() });
                     }
                     Some(Err(error)) => return Ok(model_end(&error)),
                     None => return Err(invalid("the reply was cut off".to_owned())),
@@ -291,10 +310,21 @@ impl EnvelopeHandler for PlanHandler {
             run: RunId::from_string(digest(&["dead-letter", envelope.id.as_str()])),
             seq: 0,
             tasks: Vec::new(),
-            end: Some(PlanEnd { report: CallReport::default(), failure: Some(failure) }),
+            end: Some(PlanEnd { failure: Some(failure), ..PlanEnd::default() }),
         };
         Some(fragment_envelope(envelope, fragment, self.clock.now()))
     }
+}
+
+/// The intent, if there is something to be read in it, and its inputs as a planner sees them.
+async fn read(
+    request: &PlanRequest,
+    content: &ContentReader,
+) -> Result<(Option<Arc<Envelope>>, Vec<Input>), Unread> {
+    let Some(at) = &request.intent_ref else { return Ok((None, Vec::new())) };
+    let intent = Some(content.get(at).await?);
+    let inputs = outlines(IntentTexts::of(intent.as_ref()).inputs, content).await?;
+    Ok((intent, inputs))
 }
 
 fn ending(text: &PlanStream, tasks: i32) -> Result<(), Failure> {
@@ -307,7 +337,7 @@ fn invalid(message: String) -> Failure {
 }
 
 fn model_end(error: &ModelError) -> PlanEnd {
-    PlanEnd { report: error.report.clone(), failure: Some(error.to_failure()) }
+    PlanEnd { report: error.report.clone(), failure: Some(error.to_failure()), answer: None }
 }
 
 fn single_task() -> TaskSpec {
@@ -317,7 +347,7 @@ fn single_task() -> TaskSpec {
         title: "Reach the goal".to_owned(),
         instruction: "Do what the goal says, completely.".to_owned(),
         agent: DEFAULT_WORKER.to_owned(),
-        depends_on: Vec::new(),
         critic: true,
+        ..TaskSpec::default()
     }
 }

@@ -2,10 +2,37 @@
 
 use serde_json::Value;
 use starling_agents::{AgentCatalogue, DEFAULT_WORKER};
-use starling_protocol::TaskSpec;
+use starling_llm::Encoding;
+use starling_protocol::{TaskSpec, TaskTerms};
 
 /// A title made out of an instruction has at most so many characters.
 const DERIVED_TITLE_CHARS: usize = 80;
+
+/// How long an instruction may be that a model writes. One that a person writes is bounded by its bytes alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InstructionLimit {
+    /// Most tokens.
+    pub tokens: i64,
+    /// How they are counted.
+    pub encoding: Encoding,
+}
+
+impl InstructionLimit {
+    fn check(self, instruction: &str) -> Result<(), String> {
+        // No token is shorter than a byte: most need not be counted.
+        if i64::try_from(instruction.len()).is_ok_and(|bytes| bytes <= self.tokens) {
+            return Ok(());
+        }
+        let tokens = self.encoding.count(instruction);
+        let start: String = instruction.chars().take(60).collect();
+        match tokens <= self.tokens {
+            true => Ok(()),
+            false => {
+                Err(format!("at most {} tokens, found {tokens} ({start:?}…): say it shorter", self.tokens))
+            }
+        }
+    }
+}
 
 /// Reads one task object.
 ///
@@ -15,7 +42,12 @@ const DERIVED_TITLE_CHARS: usize = 80;
 ///
 /// # Errors
 /// Says what is wrong with which field.
-pub fn task_spec(task: &Value, ordinal: i32, catalogue: &AgentCatalogue) -> Result<TaskSpec, String> {
+pub fn task_spec(
+    task: &Value,
+    ordinal: i32,
+    catalogue: &AgentCatalogue,
+    limit: InstructionLimit,
+) -> Result<TaskSpec, String> {
     let fault = |field: &str, expected: &str| {
         let found = task.get(field).map_or_else(|| "nothing".to_owned(), describe);
         format!("task {}: {field}: expected {expected}, found {found}", ordinal.saturating_add(1))
@@ -24,6 +56,9 @@ pub fn task_spec(task: &Value, ordinal: i32, catalogue: &AgentCatalogue) -> Resu
         Some(Value::String(text)) if !text.trim().is_empty() => text.trim().to_owned(),
         _ => return Err(fault("instruction", "a text that says what to do")),
     };
+    limit
+        .check(&instruction)
+        .map_err(|wrong| format!("task {}: instruction: expected {wrong}", ordinal.saturating_add(1)))?;
     let key = match task.get("key") {
         None | Some(Value::Null) => format!("task-{}", ordinal.saturating_add(1)),
         Some(key) => name(key).ok_or_else(|| fault("key", "a short name"))?,
@@ -54,7 +89,16 @@ pub fn task_spec(task: &Value, ordinal: i32, catalogue: &AgentCatalogue) -> Resu
         Some(Value::Bool(critic)) => *critic,
         Some(_) => return Err(fault("critic", "true or false")),
     };
-    Ok(TaskSpec { ordinal, key, title, instruction, agent: agent.to_owned(), depends_on, critic })
+    Ok(TaskSpec {
+        ordinal,
+        key,
+        title,
+        instruction,
+        agent: agent.to_owned(),
+        depends_on,
+        critic,
+        terms: TaskTerms::default(),
+    })
 }
 
 fn name(value: &Value) -> Option<String> {
@@ -84,7 +128,8 @@ mod tests {
     use serde_json::json;
 
     fn read(task: Value) -> Result<TaskSpec, String> {
-        task_spec(&task, 4, &AgentCatalogue::load(None).unwrap())
+        let limit = InstructionLimit { tokens: 20, encoding: Encoding::Estimate };
+        task_spec(&task, 4, &AgentCatalogue::load(None).unwrap(), limit)
     }
 
     #[test]
@@ -103,7 +148,8 @@ mod tests {
                 instruction: "Do".into(),
                 agent: "analyst".into(),
                 depends_on: vec!["b".into()],
-                critic: false
+                critic: false,
+                ..TaskSpec::default()
             }
         );
     }
@@ -124,6 +170,7 @@ mod tests {
         for (task, field) in [
             (json!({ "key": "a" }), "instruction"),
             (json!({ "key": "a", "instruction": " " }), "instruction"),
+            (json!({ "key": "a", "instruction": "x".repeat(81) }), "instruction"),
             (json!({ "key": {}, "instruction": "x" }), "key"),
             (json!({ "key": "a", "instruction": "x", "title": 1 }), "title"),
             (json!({ "key": "a", "instruction": "x", "agent": ["b"] }), "agent"),

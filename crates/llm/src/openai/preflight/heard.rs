@@ -3,6 +3,7 @@
 use crate::openai::fault::{self, Fault};
 use crate::openai::reply::read_usage;
 use crate::openai::sse::SseEvent;
+use crate::openai::tool_calls::Gathered;
 use serde_json::Value;
 use starling_protocol::Usage;
 use std::time::Duration;
@@ -37,12 +38,11 @@ impl Said {
         let Some(choice) = reply.pointer("/choices/0") else {
             return Err(Fault::bad_reply("the reply has no choices"));
         };
-        let name = |call: &Value| Some(call.pointer("/function/name")?.as_str()?.to_owned());
-        let calls = choice.pointer("/message/tool_calls").and_then(Value::as_array);
+        let calls = Gathered::whole(choice.pointer("/message/tool_calls"));
         Ok(Said {
             text: choice.pointer("/message/content").map(text).unwrap_or_default(),
             cut: choice.get("finish_reason").and_then(Value::as_str) == Some("length"),
-            calls: calls.into_iter().flatten().filter_map(name).collect(),
+            calls: calls.names().map(str::to_owned).collect(),
             model: reply.get("model").and_then(Value::as_str).map(str::to_owned),
             usage: reply.get("usage").and_then(read_usage),
         })

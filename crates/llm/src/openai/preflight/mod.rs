@@ -14,12 +14,11 @@ use super::body::{MAX_ERROR_BYTES, network_fault, read_body, read_up_to, too_big
 use super::dialect::{Dialect, JsonForm};
 use super::fault::{self, Fault};
 use super::sse::SseDecoder;
-use crate::{Feature, ModelErrorKind, Preflight, PreflightOptions, Trial, Verdict};
+use crate::{Encoding, Feature, ModelErrorKind, Preflight, PreflightOptions, Trial, Verdict};
 use heard::{Said, Streamed};
 use questions::Question;
 use reqwest::Response;
 use reqwest::header::CONTENT_TYPE;
-use serde_json::Value;
 use starling_protocol::{CallReport, Usage};
 use std::future::Future;
 use std::time::Duration;
@@ -200,10 +199,7 @@ impl<'e> Desk<'e> {
     async fn send(&mut self, question: &Question) -> Result<Response, Fault> {
         let dialect = Dialect { json: question.form.unwrap_or(self.dialect.json), ..self.dialect };
         let model = question.model.unwrap_or(self.model());
-        let mut body = dialect.body(&question.request, model, question.streams, &self.endpoint.options);
-        if let (Value::Object(body), Some(tools)) = (&mut body, &question.tools) {
-            body.insert("tools".to_owned(), tools.clone());
-        }
+        let body = dialect.body(&question.request, model, question.streams, &self.endpoint.options);
         self.calls += 1;
         let response = self.endpoint.post(&body).send().await.map_err(unanswered)?;
         let status = response.status();
@@ -217,7 +213,7 @@ impl<'e> Desk<'e> {
     /// Notes what a reply took: as the endpoint counts, else by rule of thumb.
     fn spend(&mut self, question: &Question, usage: Option<Usage>, chars: usize) {
         self.usage.add(usage.unwrap_or_else(|| Usage {
-            prompt_tokens: crate::estimated_tokens(question.chars()),
+            prompt_tokens: Encoding::Estimate.count_request(&question.request),
             completion_tokens: crate::estimated_tokens(chars),
             cached_tokens: 0,
         }));

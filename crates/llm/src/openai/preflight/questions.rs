@@ -1,7 +1,7 @@
 //! What is asked in a trial. Small enough for any model, and such that no reply keeps to it by chance.
 
-use crate::{ChatRequest, Format, JsonForm, Message, PreflightOptions, Reuse, Speaker};
-use serde_json::{Value, json};
+use crate::{ChatRequest, Format, JsonForm, Message, PreflightOptions, Reuse, Tool};
+use serde_json::json;
 use std::sync::Arc;
 use tokio::time::Instant;
 
@@ -24,15 +24,14 @@ pub(super) struct Question {
     /// The form in which JSON is asked for, if it is.
     pub(super) form: Option<JsonForm>,
     pub(super) streams: bool,
-    /// The functions that are offered.
-    pub(super) tools: Option<Value>,
 }
 
 impl Question {
     fn new(field: &'static str, text: String, options: &PreflightOptions, deadline: Instant) -> Question {
         let request = ChatRequest {
             purpose: options.purpose,
-            messages: vec![Message { speaker: Speaker::User, text }],
+            messages: vec![Message::user(text)],
+            tools: Vec::new(),
             format: Format::Text,
             max_tokens: Some(options.max_tokens),
             temperature: None,
@@ -42,7 +41,7 @@ impl Question {
             reuse: Reuse::Refused,
             model: None,
         };
-        Question { field, request, model: None, form: None, streams: false, tools: None }
+        Question { field, request, model: None, form: None, streams: false }
     }
 
     /// A model that nobody has, for one token.
@@ -76,24 +75,18 @@ impl Question {
     /// An order to call a function.
     pub(super) fn tools(options: &PreflightOptions, deadline: Instant) -> Question {
         let text = format!("Call the function {TOOL} with the bird \"{BIRD}\". Do not say anything.");
-        let tools = json!([{
-            "type": "function",
-            "function": {
-                "name": TOOL,
-                "description": "Notes down a bird.",
-                "parameters": {
-                    "type": "object",
-                    "properties": {"bird": {"type": "string", "description": "Its name."}},
-                    "required": ["bird"],
-                    "additionalProperties": false,
-                },
-            },
-        }]);
-        Question { tools: Some(tools), ..Question::new("tools", text, options, deadline) }
-    }
-
-    /// Characters of the prompt.
-    pub(super) fn chars(&self) -> usize {
-        self.request.messages.iter().map(|message| message.text.chars().count()).sum()
+        let parameters = json!({
+            "type": "object",
+            "properties": {"bird": {"type": "string", "description": "Its name."}},
+            "required": ["bird"],
+            "additionalProperties": false,
+        });
+        let tool = Tool {
+            name: TOOL.to_owned(),
+            description: "Notes down a bird.".to_owned(),
+            parameters: Arc::new(parameters),
+        };
+        let question = Question::new("tools", text, options, deadline);
+        Question { request: ChatRequest { tools: vec![tool], ..question.request }, ..question }
     }
 }

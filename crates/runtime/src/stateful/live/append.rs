@@ -57,8 +57,11 @@ impl<M: Machine> Live<'_, M> {
         }
         match self.owner.observe(offset, record)? {
             Observed::Decision { .. } => self.confirmed(bytes, along),
-            Observed::SnapshotPart => {}
-            Observed::Snapshot => self.snapshot_confirmed(),
+            Observed::SnapshotPart => self.snapshot_size += bytes,
+            Observed::Snapshot => {
+                self.snapshot_size += bytes;
+                self.snapshot_confirmed();
+            }
             Observed::Epoch | Observed::Base(_) | Observed::Ignored(_) => return Err(Failure::Fenced),
         }
         Ok(())
@@ -107,13 +110,16 @@ impl<M: Machine> Live<'_, M> {
             let entities = self.stepper.machine.entities();
             let limit = self.shared.options.max_record;
             self.chunks = self.owner.snapshot(entities, self.start_input, limit).into();
+            self.snapshot_size = 0;
         }
         self.report_due = true;
     }
 
     pub(super) fn snapshot_is_due(&self) -> bool {
         let (decisions, bytes) = self.since_snapshot;
-        decisions >= self.shared.options.snapshot_decisions || bytes >= self.shared.options.snapshot_bytes
+        // One that is larger than what it stands for is not worth writing.
+        let enough = self.shared.options.snapshot_bytes.max(self.snapshot_size);
+        decisions >= self.shared.options.snapshot_decisions || bytes >= enough
     }
 
     fn snapshot_confirmed(&mut self) {

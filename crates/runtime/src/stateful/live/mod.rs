@@ -61,6 +61,8 @@ pub(super) struct Live<'a, M> {
     backlog_end: i64,
     caught_up: bool,
     since_snapshot: (u64, usize),
+    /// Bytes of the last snapshot, as far as it was written.
+    snapshot_size: usize,
     last_decision: Instant,
     tick_not_before: Option<Instant>,
     last_report: Instant,
@@ -144,6 +146,7 @@ impl<'a, M: Machine> Live<'a, M> {
             backlog_end,
             caught_up: next_received >= backlog_end,
             since_snapshot: (since_snapshot, 0),
+            snapshot_size: 0,
             last_decision: Instant::now(),
             tick_not_before: None,
             last_report: Instant::now(),
