@@ -357,14 +357,16 @@ def topics(rendering):
         return
     values, _ = rendering.settings(planner)
     inboxes = ["intents", "coordinator", "planner", "worker", "critic", "tool"]
-    inboxes += [f"worker.{pool}" for pool in values["topics.pools"]]
+    pools = dict(pool.partition(":")[::2] for pool in values["topics.pools"])
+    inboxes += [f"worker.{pool}" for pool in pools]
     for name in [*inboxes, "outcomes", "progress", "content", "dlq", "control", "fleet", "state"]:
         spec = found.pop(f"{values['topics.prefix']}.{name}", None)
         if spec is None:
             yield f"KafkaTopic for {name}: missing"
             continue
         inherits = {"state": "coordinator"}.get(name, name.partition(".")[0])
-        partitions = values.get(f"topics.partitions.{inherits}", 1)
+        own = pools.get(name.removeprefix("worker.")) if name.startswith("worker.") else None
+        partitions = int(own) if own else values.get(f"topics.partitions.{inherits}", 1)
         retention = "inboxes" if name in inboxes else name
         kept = -1 if name == "state" else int(1000 * seconds(values[f"topics.retention.{retention}"]))
         config = {

@@ -20,7 +20,7 @@ fn main() -> ExitCode {
     match name.as_deref().and_then(Path::file_name).and_then(OsStr::to_str) {
         Some("starling-planner") => return run_service("planner", starling_planner::serve),
         Some("starling-worker") => {
-            return run_service("worker", |node, parts| starling_worker::serve(node, parts, None));
+            return run_service("worker", starling_worker::serve);
         }
         Some("starling-critic") => return run_service("critic", starling_critic::serve),
         _ => {}

@@ -5,7 +5,7 @@ use starling_bus::{Bus, MemoryBus, MemoryOptions, MemoryRetention};
 use starling_llm::Model;
 use starling_protocol::{Codec, Topic, TopicNames, fleet::FleetBeat};
 use starling_runtime::{Clock, Node, NodeParts, Random, Settings, telemetry::Spans, topics::topic_specs};
-use starling_service::{Parts, traced};
+use starling_service::{AgentsFolder, Parts, traced};
 use std::{sync::Arc, time::Duration};
 use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -32,6 +32,7 @@ pub struct Shape {
 pub struct Swarm {
     node: Node,
     model: Arc<dyn Model>,
+    /// Each once for each of its pools.
     workers: usize,
     services: JoinSet<Result<(), String>>,
     /// Told what broke first, as long as the services run.
@@ -59,13 +60,13 @@ impl Swarm {
         Self::start(Arc::new(settings), bus, session.spans().clone(), shape).await
     }
 
-    /// A swarm on a bus that has the topics.
+    /// A swarm on a bus that has the topics. Agents that are changed while it runs hold for what begins from then on.
     ///
     /// # Errors
     /// The settings do not fit, topics are missing, or the broker is unreachable.
     pub async fn on(session: &Session, bus: Arc<dyn Bus>) -> Result<Self, CliError> {
         let shape = Shape { planner: true, workers: 1, model: None };
-        Self::start(session.settings.clone(), bus, session.spans().clone(), shape).await
+        Self::begin(session.settings.clone(), bus, session.spans().clone(), shape, true).await
     }
 
     /// Starts a swarm of that shape.
@@ -78,6 +79,16 @@ impl Swarm {
         spans: Spans,
         shape: Shape,
     ) -> Result<Self, CliError> {
+        Self::begin(settings, bus, spans, shape, false).await
+    }
+
+    async fn begin(
+        settings: Arc<Settings>,
+        bus: Arc<dyn Bus>,
+        spans: Spans,
+        shape: Shape,
+        follows_agents: bool,
+    ) -> Result<Self, CliError> {
         let parts = NodeParts {
             spans,
             clock: Clock::system(),
@@ -86,10 +97,24 @@ impl Swarm {
             shutdown: CancellationToken::new(),
             codec: Codec::default(),
         };
+        let settings = if settings.worker_pools.is_empty() {
+            // Nobody else would take the tasks of the others.
+            let worker_pools = settings.all_pools();
+            Arc::new(Settings { worker_pools, ..Settings::clone(&settings) })
+        } else {
+            settings
+        };
         let node = Node::connect(settings.clone(), bus, parts).await?;
+        let folder = follows_agents.then(|| AgentsFolder::of(settings.clone()));
         let mut parts = Parts::of(&node).map_err(|error| CliError::Usage(error.to_string()))?;
         if let Some(model) = shape.model {
             parts.model = traced(model, &node);
+        }
+        let every = settings.agents_reload;
+        if let Some(folder) = folder.filter(|_| settings.agents_dir.is_some() && !every.is_zero()) {
+            let agents = watch::Sender::new(parts.agents.now());
+            parts.agents = agents.subscribe().into();
+            tokio::spawn(folder.follow(every, agents, node.shutdown.clone()));
         }
         let mut services = JoinSet::new();
         let (failed, failure) = watch::channel(None);
@@ -104,10 +129,11 @@ impl Swarm {
             let process =
                 if member == 0 { node.process.clone() } else { format!("{}-{member}", node.process).into() };
             let member = Node { process, ..node.clone() };
-            let worker = starling_worker::serve(member, parts.clone(), None);
+            let worker = starling_worker::serve(member, parts.clone());
             services.spawn(watched(worker, failed.clone()));
         }
-        Ok(Self { node, model: parts.model, workers: shape.workers, services, failure })
+        let workers = shape.workers * settings.pools_of_worker().len();
+        Ok(Self { node, model: parts.model, workers, services, failure })
     }
 
     /// The bus that the swarm is on.

@@ -68,3 +68,21 @@ fn a_folder_is_checked_as_a_service_would_and_all_faults_are_told() {
     }
     assert_eq!(agents(&["--check", "/nowhere/at/all"]).0, Some(64));
 }
+
+#[test]
+fn workers_alone_have_pools_and_only_those_that_there_are() {
+    use std::os::unix::process::CommandExt as _;
+    let start = |service: &str, pools: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_starling"));
+        // Under the name of a service it is that service.
+        command.env_clear().arg0(service).args(["--pools", pools, "--set", "topics.pools=research"]);
+        let ended = command.output().unwrap();
+        (ended.status.code(), String::from_utf8(ended.stderr).unwrap())
+    };
+    let (code, error) = start("starling-worker", "research,nowhere");
+    assert_eq!(code, Some(64));
+    assert!(error.contains("worker.pools: expected pools of topics.pools: default, research"), "{error}");
+    let (code, error) = start("starling-critic", "research");
+    assert_eq!(code, Some(64));
+    assert!(error.contains("only workers have pools"), "{error}");
+}

@@ -278,6 +278,7 @@ impl Asker {
                 goal,
                 title: &title,
                 instruction: &instruction,
+                rubric: None,
                 min_score: 0.6,
                 result: &result,
             };

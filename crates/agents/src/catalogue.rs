@@ -45,7 +45,7 @@ const MAX_FILE_BYTES: u64 = 256 * 1024;
 const MAX_AGENTS: usize = 200;
 
 /// All agents, by name.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct AgentCatalogue {
     agents: BTreeMap<String, Agent>,
 }

@@ -6,7 +6,7 @@
 use crate::Purpose;
 
 /// The section names. Other `## ` lines are text, since inputs may be Markdown themselves.
-const NAMES: [&str; 12] = [
+const NAMES: [&str; 13] = [
     "Goal",
     "Limits",
     "Parameters",
@@ -16,6 +16,7 @@ const NAMES: [&str; 12] = [
     "Feedback",
     "Task",
     "Instruction",
+    "Rubric",
     "Results",
     "Result",
     "Threshold",

@@ -395,6 +395,10 @@ pub struct TaskEntity {
     pub charged: Option<Timestamp>,
     /// What it reads, how long it may take, and what stands in for its output.
     pub terms: TaskTerms,
+    /// Worker pool that does it; empty for the default one.
+    pub pool: String,
+    /// Whether its results are left out of those that a critic scores, of which only a share is scored.
+    pub unjudged: bool,
 }
 
 /// An attempt worth keeping.

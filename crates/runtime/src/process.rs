@@ -311,6 +311,9 @@ where
             return if error.use_stderr() { ExitCode::from(EXIT_USAGE) } else { ExitCode::SUCCESS };
         }
     };
+    if flags.pools.is_some() && service != "worker" {
+        return report(&UsageError("--pools: only workers have pools".to_owned()), EXIT_USAGE);
+    }
     let settings = match flags.into_common(service).settings() {
         Ok(settings) => settings,
         Err(error) => return report(&error, EXIT_USAGE),
@@ -345,6 +348,9 @@ struct Flags {
     /// Records handled at once: short for --set processor.slots.<service>=…
     #[arg(long, value_name = "N")]
     slots: Option<String>,
+    /// Worker pools whose tasks it takes: short for --set worker.pools=… Workers only.
+    #[arg(long, value_name = "POOL,POOL...")]
+    pools: Option<String>,
     /// Name of this instance for static membership: short for --set kafka.instance=…
     #[arg(long, value_name = "NAME")]
     instance: Option<String>,
@@ -358,6 +364,7 @@ impl Flags {
         let mut common = self.common;
         for (path, value) in [
             (format!("processor.slots.{service}"), self.slots),
+            ("worker.pools".to_owned(), self.pools),
             ("kafka.instance".to_owned(), self.instance),
             ("http.listen".to_owned(), self.http),
         ] {

@@ -18,7 +18,10 @@ fn spec(settings: &TopicSettings, names: &TopicNames, topic: &Topic) -> TopicSpe
         Topic::Intents => (count.intents, Some(kept.inboxes)),
         Topic::Coordinator => (count.coordinator, Some(kept.inboxes)),
         Topic::Planner => (count.planner, Some(kept.inboxes)),
-        Topic::Worker(_) => (count.worker, Some(kept.inboxes)),
+        Topic::Worker(pool) => {
+            let own = pool.as_ref().and_then(|pool| settings.pool_partitions.get(pool));
+            (own.copied().unwrap_or(count.worker), Some(kept.inboxes))
+        }
         Topic::Critic => (count.critic, Some(kept.inboxes)),
         Topic::Tool => (count.tool, Some(kept.inboxes)),
         Topic::Outcomes => (count.outcomes, Some(kept.outcomes)),

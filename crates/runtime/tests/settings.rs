@@ -454,3 +454,30 @@ fn overrides_are_read_from_flags() {
     assert!(parse_override("a.b").is_err());
     assert!(parse_override("=c").is_err());
 }
+
+#[test]
+fn pools_have_partitions_of_their_own_and_workers_take_those_that_are_there() {
+    let load = |overrides: &[(&str, &str)]| {
+        let overrides = overrides.iter().map(|(path, value)| ((*path).to_owned(), (*value).to_owned()));
+        Settings::load(&Sources { overrides: overrides.collect(), ..Sources::default() })
+    };
+    let settings =
+        load(&[("topics.pools", "research:3, vision"), ("worker.pools", "vision,default,vision")]).unwrap();
+    assert_eq!(settings.topics.pools, ["research", "vision"]);
+    assert_eq!(settings.pools_of_worker(), [None, Some("vision".to_owned())]);
+    let specs = starling_runtime::topics::topic_specs(&settings.topics);
+    let partitions = |name: &str| specs.iter().find(|spec| spec.name == name).unwrap().partitions;
+    assert_eq!((partitions("starling.worker.research"), partitions("starling.worker.vision")), (3, 128));
+    assert_eq!(load(&[]).unwrap().pools_of_worker(), [None]);
+
+    for (pools, of_worker, path, part) in [
+        ("research:0", "", "topics.pools", "number of partitions"),
+        ("default", "", "topics.pools", "not \"default\""),
+        ("research,research:4", "", "topics.pools", "twice"),
+        ("research", "vision,default", "worker.pools", "default, research"),
+    ] {
+        let faults = load(&[("topics.pools", pools), ("worker.pools", of_worker)]).unwrap_err().faults;
+        assert_eq!((faults.len(), faults[0].path.as_str()), (1, path), "{faults:?}");
+        assert!(faults[0].to_string().contains(part), "{}", faults[0]);
+    }
+}

@@ -1,6 +1,7 @@
 //! What every service is built with: its models, its reading of references, its deadlines.
 
 mod agents;
+mod agents_folder;
 mod cache_figures;
 mod choice;
 mod conversation;
@@ -16,6 +17,7 @@ mod traced_model;
 mod window;
 
 pub use agents::AgentsInForce;
+pub use agents_folder::AgentsFolder;
 pub use cache_figures::CacheCollector;
 pub use choice::{Choices, Chosen, FoundOllama, NoModel, choose_models, ollama_nearby};
 pub use conversation::{ConversationLimits, Conversations};

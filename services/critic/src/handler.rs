@@ -1,16 +1,37 @@
 //! From a result to a verdict.
 
-use crate::verdict::{Reply, check_verdict, read_verdict};
+use crate::verdict::{Reply, check_verdict, read_verdict, together};
 use async_trait::async_trait;
-use starling_agents::{JudgePrompt, PromptBudget, VERDICT_SCHEMA, judge_messages, verdict_schema, within};
+use futures::future::join_all;
+use starling_agents::{
+    Agent, JudgePrompt, PromptBudget, VERDICT_SCHEMA, judge_messages, verdict_schema, within,
+};
 use starling_llm::{ChatRequest, Format, JsonCheck, Model, ModelErrorKind, Purpose, Reuse};
 use starling_protocol::{
-    Body, CallReport, Envelope, EnvelopeId, Judgement, RecordRef, Role, Scored, Tag, TaskResult, Unavailable,
-    Unparseable, Verdict,
+    Allowance, Body, CallReport, Envelope, EnvelopeId, Judgement, RecordRef, Role, Scored, Tag, TaskResult,
+    Unavailable, Unparseable, Verdict,
 };
 use starling_runtime::{Clock, EnvelopeHandler, HandleError, HandlerContext, Metrics, telemetry::Spans};
 use starling_service::{AgentsInForce, Asked, Window, instant_of};
 use std::sync::Arc;
+
+/// The temperatures of the calls for one verdict lie so far apart, so that they are different questions.
+const APART: f32 = 0.2;
+
+/// Bounds of a critic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CriticOptions {
+    /// Size of the prompt.
+    pub prompt: PromptBudget,
+    /// Verdicts of the model that make one. At least 1.
+    pub panel: i64,
+}
+
+impl Default for CriticOptions {
+    fn default() -> Self {
+        Self { prompt: PromptBudget::default(), panel: 1 }
+    }
+}
 
 /// Handles results.
 pub struct CriticHandler {
@@ -20,7 +41,7 @@ pub struct CriticHandler {
     spans: Spans,
     metrics: Arc<Metrics>,
     clock: Clock,
-    prompt: PromptBudget,
+    options: CriticOptions,
     window: Window,
 }
 
@@ -32,7 +53,7 @@ impl CriticHandler {
         spans: Spans,
         metrics: Arc<Metrics>,
         clock: Clock,
-        prompt: PromptBudget,
+        options: CriticOptions,
     ) -> Self {
         let schema = Arc::new(verdict_schema());
         Self {
@@ -42,7 +63,7 @@ impl CriticHandler {
             spans,
             metrics,
             clock,
-            prompt,
+            options,
             window: Window::default(),
         }
     }
@@ -53,10 +74,11 @@ impl CriticHandler {
         result: &TaskResult,
         cx: &HandlerContext,
     ) -> (Judgement, CallReport) {
-        if let Some(scored) = score_without_model(result) {
+        let catalogue = self.agents.now();
+        let worker = catalogue.get(&result.agent);
+        if let Some(scored) = score_without_model(result, worker) {
             return (Judgement::Scored(scored), CallReport::default());
         }
-        let catalogue = self.agents.now();
         let agent = catalogue.critic();
         let mut span = self.spans.invoke_agent(&agent.name, &cx.traceparent);
         span.set_with("starling.intent_id", || envelope.intent_id.as_str().to_owned());
@@ -66,14 +88,16 @@ impl CriticHandler {
             goal: &result.goal,
             title: &result.title,
             instruction: &result.instruction,
+            rubric: worker.and_then(|worker| worker.rubric.as_deref()),
             min_score: result.min_score,
             result: &result.output,
         };
-        let allowance = result.critic_allowance;
-        let ask = |budget: PromptBudget| ChatRequest {
+        let (members, allowance) = shares(self.options.panel, result.critic_allowance);
+        let (prompt, traceparent) = (&prompt, span.traceparent().to_string());
+        let question = |member, budget: PromptBudget| ChatRequest {
             purpose: Purpose::Judge,
             messages: within(allowance.as_ref(), agent, budget, |budget| {
-                judge_messages(agent, &prompt, budget)
+                judge_messages(agent, prompt, budget)
             }),
             tools: Vec::new(),
             format: Format::Json {
@@ -82,36 +106,50 @@ impl CriticHandler {
                 check: Some(JsonCheck::new(check_verdict)),
             },
             max_tokens: budget.max_tokens(agent, allowance.as_ref()),
-            temperature: agent.temperature,
+            temperature: temperature(agent, member),
             deadline: instant_of(envelope.deadline, &self.clock),
-            traceparent: Some(span.traceparent().to_string()),
+            traceparent: Some(traceparent.clone()),
             allowance,
             // What one attempt said is judged once: another attempt says something else, or deserves the same verdict.
             reuse: Reuse::Allowed,
             priority: cx.priority,
             model: agent.model.clone(),
         };
-        let Asked { question, reply } = self.window.chat(self.model.as_ref(), agent, self.prompt, ask).await;
+        let question = &question;
+        let asked = (0..members).map(|member| self.ask(agent, move |budget| question(member, budget)));
+        let (judgement, report) = together(join_all(asked).await);
+        match &judgement {
+            Judgement::Scored(scored) => {
+                span.set("starling.score", scored.score);
+                self.metrics.verdict_scores.observe(scored.score);
+            }
+            Judgement::Unparseable(_) => span.fail("the critic's reply is no verdict"),
+            Judgement::Unavailable(why) => span.fail(&why.reason),
+        }
+        (judgement, report)
+    }
+
+    /// Asks for one verdict of the model.
+    async fn ask(
+        &self,
+        agent: &Agent,
+        build: impl Fn(PromptBudget) -> ChatRequest,
+    ) -> (Judgement, CallReport) {
+        let Asked { question, reply } =
+            self.window.chat(self.model.as_ref(), agent, self.options.prompt, build).await;
         match reply {
             Ok(reply) => match read_verdict(&reply.text) {
-                Reply::Scored(scored) => {
-                    span.set("starling.score", scored.score);
-                    self.metrics.verdict_scores.observe(scored.score);
-                    (Judgement::Scored(scored), reply.report)
-                }
+                Reply::Scored(scored) => (Judgement::Scored(scored), reply.report),
                 Reply::Unparseable { excerpt } => {
-                    span.fail("the critic's reply is no verdict");
                     self.model.forget(&question).await;
                     (Judgement::Unparseable(Unparseable { excerpt }), reply.report)
                 }
             },
             // It answered, twice.
             Err(error) if error.kind == ModelErrorKind::BadReply => {
-                span.fail(&error.to_string());
                 (Judgement::Unparseable(Unparseable { excerpt: error.message }), error.report)
             }
             Err(error) => {
-                span.fail(&error.to_string());
                 let reason = format!("{}: {error}", error.kind.code());
                 (Judgement::Unavailable(Unavailable { reason }), error.report)
             }
@@ -185,12 +223,40 @@ impl EnvelopeHandler for CriticHandler {
     }
 }
 
-/// What needs no model: where there is nothing, there is nothing to praise.
-fn score_without_model(result: &TaskResult) -> Option<Scored> {
-    let feedback = match &result.failure {
-        Some(failure) => format!("There is no result: {}", failure.message),
-        None if result.output.trim().is_empty() => "The result is empty.".to_owned(),
-        None => return None,
+/// What needs no model: where there is nothing, there is nothing to praise, and what a program can see to be wrong needs
+/// no opinion.
+fn score_without_model(result: &TaskResult, worker: Option<&Agent>) -> Option<Scored> {
+    let zero = |feedback| Some(Scored { score: 0.0, feedback });
+    if let Some(failure) = &result.failure {
+        return zero(format!("There is no result: {}", failure.message));
+    }
+    if result.output.trim().is_empty() {
+        return zero("The result is empty.".to_owned());
+    }
+    let worker = worker?;
+    let misfit = worker.output_schema.as_ref().and_then(|schema| schema.check(&result.output).err());
+    let sources = usize::try_from(result.sources).unwrap_or(0);
+    let faults: Vec<String> =
+        misfit.into_iter().chain(worker.checks.faults(&result.output, sources)).collect();
+    if faults.is_empty() { None } else { zero(faults.join(" ")) }
+}
+
+/// How many verdicts are asked for, and what each may take.
+fn shares(panel: i64, allowance: Option<Allowance>) -> (i64, Option<Allowance>) {
+    let Some(all) = allowance else { return (panel.max(1), None) };
+    // Whoever reserved it may have thought of a smaller panel.
+    let members = panel.min(all.calls).max(1);
+    let each = Allowance {
+        calls: all.calls / members,
+        tokens: all.tokens.map(|tokens| tokens / members),
+        cost_usd: all.cost_usd.map(|cost| cost / members as f64),
     };
-    Some(Scored { score: 0.0, feedback })
+    (members, Some(each))
+}
+
+fn temperature(critic: &Agent, member: i64) -> Option<f32> {
+    if member == 0 {
+        return critic.temperature;
+    }
+    Some((critic.temperature.unwrap_or(0.0) + APART * member as f32).min(2.0))
 }

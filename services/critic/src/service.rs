@@ -1,6 +1,6 @@
 //! The service as a whole.
 
-use crate::CriticHandler;
+use crate::{CriticHandler, CriticOptions};
 use starling_agents::PromptBudget;
 use starling_protocol::Topic;
 use starling_runtime::{
@@ -21,7 +21,10 @@ pub async fn serve(node: Node, parts: Parts) -> Result<(), ProcessorError> {
         node.spans.clone(),
         node.metrics.clone(),
         node.clock.clone(),
-        PromptBudget::of_bytes(node.settings.agents_prompt),
+        CriticOptions {
+            prompt: PromptBudget::of_bytes(node.settings.agents_prompt),
+            panel: node.settings.critic_panel,
+        },
     );
     let slots = node.settings.processor.slots.critic;
     let config = ParallelConfig::new(&node.settings, Topic::Critic, "critic", slots);

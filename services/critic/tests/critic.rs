@@ -1,11 +1,12 @@
 //! What a critic makes of results.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use starling_agents::{AgentCatalogue, PromptBudget};
-use starling_critic::CriticHandler;
+use starling_agents::AgentCatalogue;
+use starling_critic::{CriticHandler, CriticOptions};
 use starling_llm::{Model, ModelErrorKind, Purpose};
 use starling_protocol::{
-    Body, CallReport, IntentId, Judgement, Role, RunId, Tag, TaskId, TaskKind, TaskResult, Topic, Verdict,
+    Allowance, Body, CallReport, IntentId, Judgement, Role, RunId, Tag, TaskId, TaskKind, TaskResult, Topic,
+    Verdict,
 };
 use starling_runtime::{Node, telemetry::Spans};
 use starling_service::testing::{
@@ -14,15 +15,19 @@ use starling_service::testing::{
 use std::sync::Arc;
 
 async fn critic(model: Arc<dyn Model>) -> (Node, Ear, Ear) {
+    critic_of(model, AgentCatalogue::load(None).unwrap(), 1).await
+}
+
+async fn critic_of(model: Arc<dyn Model>, catalogue: AgentCatalogue, panel: i64) -> (Node, Ear, Ear) {
     let node = memory_node(&[]).await;
-    let catalogue = Arc::new(AgentCatalogue::load(None).unwrap());
+    let catalogue = Arc::new(catalogue);
     let handler = CriticHandler::new(
         model,
         catalogue,
         Spans::off(),
         node.metrics.clone(),
         node.clock.clone(),
-        PromptBudget::default(),
+        CriticOptions { panel, ..CriticOptions::default() },
     );
     serve(&node, Topic::Critic, Arc::new(handler));
     let inbox = Ear::on(&node, &Topic::Critic).await;
@@ -49,6 +54,7 @@ fn result(output: &str) -> TaskResult {
         worker: "w-1".into(),
         critic_allowance: None,
         rule_based: false,
+        sources: 0,
     }
 }
 
@@ -126,5 +132,69 @@ async fn what_was_judged_before_is_not_judged_again_unless_the_reply_was_no_verd
     }
     judge(&node, &ear, result("another text")).await;
     assert_eq!(model.asked().len(), 3);
+    node.shutdown.cancel();
+}
+
+/// The built-in agents, and a clerk with these fields.
+fn with_clerk(fields: &str) -> AgentCatalogue {
+    let dir = tempfile::tempdir().unwrap();
+    let clerk =
+        format!("name = \"clerk\"\ndescription = \"d\"\npurpose = \"work\"\nprompt = \"p\"\n{fields}");
+    std::fs::write(dir.path().join("clerk.toml"), clerk).unwrap();
+    AgentCatalogue::load(Some(dir.path())).unwrap()
+}
+
+#[tokio::test]
+async fn what_a_program_can_see_is_scored_without_a_call_and_the_rest_by_the_agents_rubric() {
+    let model = ScriptedModel::saying(r#"{"score": 0.9, "feedback": ""}"#);
+    let clerk = with_clerk(
+        "rubric = \"Half of the score for prices.\"\n[checks]\nmax_words = 4\ncitations = true\nforbidden = [\"cheap\"]\n",
+    );
+    let (node, _, ear) = critic_of(model.clone(), clerk, 1).await;
+    let of_clerk = |output: &str| TaskResult { agent: "clerk".into(), sources: 2, ..result(output) };
+    let verdict = judge(&node, &ear, of_clerk("It is cheap, says [3] of the sources.")).await;
+    let Judgement::Scored(scored) = verdict.judgement else { panic!("no score") };
+    assert_eq!((scored.score, verdict.report.calls, model.asked().len()), (0.0, 0, 0));
+    for part in ["at most 4", "\"cheap\"", "cites [3]"] {
+        assert!(scored.feedback.contains(part), "{part}: {}", scored.feedback);
+    }
+    let verdict = judge(&node, &ear, of_clerk("It costs 9 [2].")).await;
+    assert!(matches!(&verdict.judgement, Judgement::Scored(scored) if scored.score == 0.9), "{verdict:?}");
+    judge(&node, &ear, result("of another agent, which has no checks and no rubric")).await;
+    let rubric = "## Rubric\nHalf of the score for prices.\n";
+    let told: Vec<bool> = model.asked().iter().map(|asked| asked.messages[1].text.contains(rubric)).collect();
+    assert_eq!(told, [true, false]);
+    node.shutdown.cancel();
+}
+
+#[tokio::test]
+async fn a_panel_makes_one_verdict_of_several_and_shares_what_it_may_take() {
+    let model = saying_in_turn(&[
+        r#"{"score": 0.9, "feedback": "fine"}"#,
+        "I cannot say.",
+        r#"{"score": 0.2, "feedback": "name prices"}"#,
+    ]);
+    let (node, _, ear) = critic_of(keeping(model.clone()), AgentCatalogue::load(None).unwrap(), 3).await;
+    let critic_allowance = Some(Allowance { calls: 6, tokens: Some(9_000), cost_usd: Some(0.3) });
+    let verdict = judge(&node, &ear, TaskResult { critic_allowance, ..result("text") }).await;
+    let Judgement::Scored(scored) = &verdict.judgement else { panic!("{verdict:?}") };
+    assert!((scored.score - 0.55).abs() < 1e-9, "{scored:?}");
+    assert_eq!((scored.feedback.as_str(), verdict.report.calls), ("name prices", 3));
+    let asked = model.asked();
+    assert_eq!(asked.len(), 3, "they are different questions, which no cache takes for one");
+    for question in &asked {
+        let each = question.allowance.unwrap();
+        assert_eq!((each.calls, each.tokens), (2, Some(3_000)));
+    }
+    node.shutdown.cancel();
+}
+
+#[tokio::test]
+async fn a_panel_is_no_larger_than_what_was_reserved_for_it() {
+    let model = ScriptedModel::saying(r#"{"score": 0.4, "feedback": ""}"#);
+    let (node, _, ear) = critic_of(model.clone(), AgentCatalogue::load(None).unwrap(), 3).await;
+    let critic_allowance = Some(Allowance { calls: 2, tokens: None, cost_usd: None });
+    let verdict = judge(&node, &ear, TaskResult { critic_allowance, ..result("text") }).await;
+    assert_eq!((verdict.report.calls, model.asked().len()), (2, 2));
     node.shutdown.cancel();
 }

@@ -24,6 +24,7 @@ pub fn call_costs(settings: &Settings, catalogue: &AgentCatalogue) -> CallCosts 
         texts_tokens: estimated_tokens(settings.agents_prompt),
         planner,
         critic,
+        critic_calls: settings.critic_panel,
         synthesizer: cost(catalogue.synthesizer()),
         workers: catalogue
             .workers()

@@ -1,7 +1,7 @@
 //! From a task to its result: one model call.
 
 use crate::failures::with_failures_named;
-use crate::reading::{Reading, read};
+use crate::reading::{Reading, numbered_in, read};
 use async_trait::async_trait;
 use starling_agents::{
     Agent, AgentCatalogue, AgentPurpose, EarlierAttempt, PromptBudget, SynthesisPrompt, TaskOutput,
@@ -91,6 +91,7 @@ impl WorkHandler {
         let mut span = self.spans.invoke_agent(&agent.name, &cx.traceparent);
         describe(&mut span, envelope, task);
         let reading = match read(task, &cx.content, self.options.prompt.bytes).await {
+            Ok(reading) if must_cite(task, agent) => reading.numbered(),
             Ok(reading) => reading,
             Err(Unread::Failed(failure)) => {
                 span.fail(&failure.message);
@@ -248,6 +249,8 @@ impl WorkHandler {
         let (output, report) = done;
         let coordinator = || Tag::role(Role::Coordinator).with_lane(envelope.intent_id.as_str());
         let none = Output { text: String::new(), rule_based: false };
+        let cites = agent_for(task, &self.agents.now()).is_some_and(|agent| must_cite(task, agent));
+        let sources = if cites { numbered_in(task) } else { 0 };
         let (tag, output, failure) = match output {
             // There is nothing to judge in what is said by rule.
             Ok(output) if output.rule_based => (coordinator(), output, None),
@@ -279,6 +282,7 @@ impl WorkHandler {
                 worker: worker.to_owned(),
                 critic_allowance: task.critic_allowance,
                 rule_based: output.rule_based,
+                sources,
             }),
         }
     }
@@ -371,6 +375,11 @@ fn agent_for<'c>(task: &Task, catalogue: &'c AgentCatalogue) -> Option<&'c Agent
         TaskKind::Reduce => (AgentPurpose::Synthesize, Some(catalogue.reducer())),
     };
     catalogue.get(&task.agent).filter(|agent| agent.purpose == wanted).or(fallback)
+}
+
+/// Whether the task's agent must cite what it was given. Tasks that make or condense the answer have numbers anyway.
+fn must_cite(task: &Task, agent: &Agent) -> bool {
+    agent.checks.citations && task.kind == TaskKind::Work
 }
 
 fn format_of(agent: &Agent) -> Format {

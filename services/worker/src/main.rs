@@ -7,5 +7,5 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    starling_service::run_service("worker", |node, parts| starling_worker::serve(node, parts, None))
+    starling_service::run_service("worker", starling_worker::serve)
 }

@@ -19,6 +19,23 @@ pub(crate) struct Reading {
     pub(crate) earlier: Option<String>,
 }
 
+impl Reading {
+    /// The same with a number for each result that is there, from 1, by which it can be cited.
+    pub(crate) fn numbered(mut self) -> Self {
+        let there = self.results.iter_mut().filter(|result| result.output.is_ok());
+        for (number, result) in (1..).zip(there) {
+            result.number = number;
+        }
+        self
+    }
+}
+
+/// How many results [`Reading::numbered`] numbers.
+pub(crate) fn numbered_in(task: &Task) -> i32 {
+    let there = task.dependencies.iter().filter(|dependency| dependency.result.is_some());
+    i32::try_from(there.count()).unwrap_or(i32::MAX)
+}
+
 /// Reads what `task` refers to; of stored inputs that it does not read in parts, no more than `most` bytes each.
 ///
 /// # Errors

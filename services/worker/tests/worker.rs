@@ -83,6 +83,7 @@ fn earlier_result(output: &str) -> Body {
         worker: "w".into(),
         critic_allowance: None,
         rule_based: false,
+        sources: 0,
     })
 }
 
@@ -491,5 +492,34 @@ async fn agents_that_change_hold_for_the_next_task() {
     sender.send(with_clerk("price")).unwrap();
     give(&stage, Task { agent: "clerk".into(), ..task() }).await;
     assert!(result(&stage.critic).await.failure.is_none());
+    stage.node.shutdown.cancel();
+}
+
+#[tokio::test]
+async fn who_must_cite_is_given_numbers_and_the_critic_is_told_how_many() {
+    let dir = tempfile::tempdir().unwrap();
+    let scholar = "name = \"scholar\"\ndescription = \"d\"\npurpose = \"work\"\nprompt = \"Cite.\"\n[checks]\ncitations = true\n";
+    std::fs::write(dir.path().join("scholar.toml"), scholar).unwrap();
+    let catalogue = Arc::new(AgentCatalogue::load(Some(dir.path())).unwrap());
+    let model = ScriptedModel::saying("so it is [1]");
+    let stage = stage_with(model.clone(), catalogue.into()).await;
+    let at = stored(&stage, earlier_result("found")).await;
+    let gone = Failure { code: "x".into(), message: "no".into(), retryable: false };
+    let dependency = |title: &str, result: Option<RecordRef>| Dependency {
+        task_id: task().task_id,
+        number: 0,
+        title: title.into(),
+        failure: result.is_none().then(|| gone.clone()),
+        result,
+    };
+    let dependencies = vec![dependency("Lost", None), dependency("Prices", Some(at))];
+    for (agent, sources, heading) in
+        [("scholar", 1, "### [1] Prices\nfound"), ("worker", 0, "### Prices\nfound")]
+    {
+        give(&stage, Task { agent: agent.into(), dependencies: dependencies.clone(), ..task() }).await;
+        assert_eq!(result(&stage.critic).await.sources, sources);
+        let asked = model.asked().pop().unwrap();
+        assert!(asked.messages[1].text.contains(heading), "{}", asked.messages[1].text);
+    }
     stage.node.shutdown.cancel();
 }

@@ -176,7 +176,7 @@ impl Versions {
         let serving = tokio::spawn(async move {
             match service.as_str() {
                 "planner" => starling_planner::serve(own, parts).await.map_err(|error| error.to_string()),
-                "worker" => starling_worker::serve(own, parts, None).await.map_err(|error| error.to_string()),
+                "worker" => starling_worker::serve(own, parts).await.map_err(|error| error.to_string()),
                 _ => starling_critic::serve(own, parts).await.map_err(|error| error.to_string()),
             }
         });

@@ -197,7 +197,7 @@ async fn live(
     };
     let served = match service {
         Service::Planner => starling_planner::serve(node.clone(), parts).await.map_err(|e| e.to_string()),
-        Service::Worker => starling_worker::serve(node.clone(), parts, None).await.map_err(|e| e.to_string()),
+        Service::Worker => starling_worker::serve(node.clone(), parts).await.map_err(|e| e.to_string()),
         Service::Critic => starling_critic::serve(node.clone(), parts).await.map_err(|e| e.to_string()),
     };
     node.leave().await;

@@ -3,7 +3,7 @@
 
 use super::settings::CoordinatorSettings;
 use starling_protocol::state::TaskEntity;
-use starling_protocol::{Failure, Judgement, Timestamp};
+use starling_protocol::{Failure, Judgement, TaskId, Timestamp, topic::partition_of};
 use std::time::Duration;
 
 /// The note about a task whose result is its fallback.
@@ -110,6 +110,14 @@ pub fn judge_attempt(
         AttemptReport::Failed(_) if task.best.is_some() => AttemptDecision::KeepBest,
         AttemptReport::Failed(_) => AttemptDecision::Fail,
     }
+}
+
+/// Whether a critic scores the results of a task, of a share `rate` of all tasks. It follows from the id alone, so that
+/// whoever decides it decides the same, and all attempts at a task are scored or none.
+#[must_use]
+pub fn is_judged(task: &TaskId, rate: f64) -> bool {
+    const PARTS: i32 = 1_000_000;
+    f64::from(partition_of(task.as_str(), PARTS)) < rate * f64::from(PARTS)
 }
 
 /// The score and advice in a judgement, or the name of what is missing.

@@ -2,8 +2,10 @@
 //! What is not sent can still be reordered and cancelled.
 
 use super::citations::number_of;
+use super::fair_queue::FairQueue;
 use super::live::Live;
 use super::placement::Placement;
+use super::pools::Pool;
 use super::reserve::{Cover, Grant, cover};
 use super::store::Store;
 use super::{Coordinator, CoordinatorSettings, Destination, Effect, FleetView};
@@ -14,12 +16,30 @@ use starling_protocol::{
 };
 
 impl Coordinator {
-    pub(super) fn on_fleet(&mut self, view: FleetView) {
-        let partitions = self.store.outstanding().len();
-        // Coordinators begin at different partitions, spread over all of them.
-        let first = usize::try_from(self.partition).unwrap_or(0) * 37 % partitions;
-        self.placement = Placement::new(&view, partitions, first);
-        self.window = window(&self.settings, &view);
+    pub(super) fn on_fleet(&mut self, view: &FleetView) {
+        let pools = self.store.pools();
+        for pool in pools.all() {
+            let (name, partitions) = (pools.name(pool), pools.outstanding(pool).len());
+            // Coordinators begin at different partitions, spread over all of them.
+            let first = usize::try_from(self.partition).unwrap_or(0) * 37 % partitions.max(1);
+            if let Some(lane) = self.lanes.get_mut(pool) {
+                lane.placement = Placement::new(view, name, partitions, first);
+                lane.window = window(&self.settings, view, name);
+            }
+        }
+    }
+
+    /// Puts an intent in the queue of each pool for which it has something to do.
+    pub(super) fn wake(&mut self, id: &IntentId) {
+        let Some(live) = self.store.live(id).filter(|live| live.has_ready()) else { return };
+        let priority = live.priority();
+        for pool in self.store.pools().all() {
+            if self.store.first_ready(live, pool).is_some()
+                && let Some(lane) = self.lanes.get_mut(pool)
+            {
+                lane.queue.wake(id, priority);
+            }
+        }
     }
 
     /// Sends what may be sent. Where a budget is used up, what is left out may make room for the answer.
@@ -39,25 +59,30 @@ impl Coordinator {
     }
 
     fn dispatch_ready(&mut self, cold: bool) {
-        if cold {
-            for (id, live) in self.store.all_live() {
-                if live.has_ready() {
-                    self.queue.wake(id, live.priority());
-                }
-            }
+        let woken: Vec<IntentId> = if cold {
+            self.store.all_live().filter(|(_, live)| live.has_ready()).map(|(id, _)| id.clone()).collect()
+        } else {
+            let has_ready = |id: &&IntentId| self.store.live(id).is_some_and(Live::has_ready);
+            self.touched.keys().filter(has_ready).cloned().collect()
+        };
+        for id in &woken {
+            self.wake(id);
         }
-        for id in self.touched.keys() {
-            if let Some(live) = self.store.live(id).filter(|live| live.has_ready()) {
-                self.queue.wake(id, live.priority());
-            }
+        // Whoever is first may fill the windows of intents, so that each pool is it in turn.
+        let mut pools: Vec<Pool> = self.store.pools().all().collect();
+        self.first_pool = (self.first_pool + 1) % pools.len().max(1);
+        pools.rotate_left(self.first_pool);
+        for pool in pools {
+            self.dispatch_to(pool);
         }
-        if self.queue.is_empty() {
-            return;
-        }
+    }
+
+    fn dispatch_to(&mut self, pool: Pool) {
         loop {
-            let (store, settings, now, window) = (&self.store, &self.settings, self.now, self.window);
+            let Some(lane) = self.lanes.get_mut(pool).filter(|lane| !lane.queue.is_empty()) else { return };
+            let (store, settings, now, window) = (&self.store, &self.settings, self.now, lane.window);
             let leases = &mut self.leases;
-            let may = |id: &IntentId| match turn(store, settings, now, id) {
+            let may = |id: &IntentId| match turn(store, settings, now, id, pool) {
                 Some(Turn::May) => true,
                 Some(Turn::Lacks(tenant, need)) => {
                     leases.lacks(tenant, id, need);
@@ -65,22 +90,27 @@ impl Coordinator {
                 }
                 None => false,
             };
-            let room = |priority: Priority| store.outstanding_of(priority.is_batch()) < window;
-            let Some(id) = self.queue.next(room, may) else { return };
-            let Some(ordinal) = self.store.live(&id).and_then(Live::first_ready) else { return };
-            self.send_task(&id, ordinal);
+            let room = |priority: Priority| store.pools().outstanding_of(pool, priority.is_batch()) < window;
+            let Some(id) = lane.queue.next(room, may) else { return };
+            let next = self.store.live(&id).and_then(|live| self.store.first_ready(live, pool));
+            let Some(ordinal) = next else { return };
+            self.send_task(&id, ordinal, pool);
         }
     }
 
-    fn send_task(&mut self, id: &IntentId, ordinal: i32) {
+    fn send_task(&mut self, id: &IntentId, ordinal: i32, pool: Pool) {
         let now = self.now;
         self.skip_critic_in_a_hurry(id, ordinal);
         let Some(live) = self.store.live(id) else { return };
         let Cover::Granted(grant) = cover(&self.settings, &self.store, now, live, ordinal) else { return };
-        let deadline = live.intent.deadline.min(now.plus(self.settings.attempt_timeout));
+        let timeout = live.task(ordinal).and_then(|task| self.settings.agents.get(&task.agent)?.timeout);
+        let timeout = timeout.unwrap_or(self.settings.attempt_timeout);
+        let deadline = live.intent.deadline.min(now.plus(timeout));
         let grace = self.settings.attempt_grace;
-        let chosen = self.placement.choose(self.store.outstanding());
+        let (pools, lane) = (self.store.pools(), self.lanes.get(pool));
+        let chosen = lane.map_or(0, |lane| lane.placement.choose(pools.outstanding(pool)));
         let partition = i32::try_from(chosen).unwrap_or(0);
+        let pool = pools.name(pool).map(str::to_owned);
         self.edit_task(id, ordinal, |task| {
             task.state = TaskState::Running;
             task.attempt += 1;
@@ -100,10 +130,11 @@ impl Coordinator {
         let Some(live) = self.store.live(id) else { return };
         let Some(task) = live.task(ordinal) else { return };
         let envelope_id = EnvelopeId::of_step("task", &task.task_id, task.attempt, task.step);
+        let tag = Tag { pool: pool.clone(), ..Tag::role(Role::Worker) };
         let body = Body::Task(message(live, task, grant));
-        let envelope = self.envelope(live, envelope_id, Tag::role(Role::Worker), deadline, body);
+        let envelope = self.envelope(live, envelope_id, tag, deadline, body);
         let (trace, links) = (task.trace.clone(), links(live, task));
-        let to = Destination::Worker { pool: None, partition };
+        let to = Destination::Worker { pool, partition };
         let priority = live.priority();
         self.effects.push(Effect::Send { to, envelope, trace, links, priority });
     }
@@ -127,12 +158,23 @@ const CRITICS_SKIPPED: &str = "critics_skipped";
 /// average, or it is empty too often: `starling bench scaling` uses 93 % of 50 such members with 3, and 96 % with 5.
 const UNEVENNESS: f64 = 5.0;
 
-/// How many tasks may be with workers, of batches and of others, each: a batch takes no room from intents of which somebody
-/// waits for the outcome, whose tasks overtake those of batches in the inbox. It is a few times what this partition's share of the fleet can run, and some more for
+/// What belongs to the dispatch to one pool. Soft state.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Lane {
+    /// Intents that may have tasks for it.
+    pub(super) queue: FairQueue,
+    placement: Placement,
+    /// Tasks that may be with its workers at a time.
+    window: usize,
+}
+
+/// How many tasks may be with the workers of a pool, of batches and of others, each: a batch takes no room from intents of
+/// which somebody waits for the outcome, whose tasks overtake those of batches in the inbox. It is a few times what this
+/// partition's share of the fleet can run, and some more for
 /// members with few slots. While no worker is known, some are sent all the same: their lag is what makes an autoscaler start workers. A
 /// small fleet gets no more than it can run soon, because a task's time runs while it waits in the inbox.
-fn window(settings: &CoordinatorSettings, fleet: &FleetView) -> usize {
-    let pool = fleet.workers.iter().filter(|worker| worker.pool.is_none());
+fn window(settings: &CoordinatorSettings, fleet: &FleetView, pool: Option<&str>) -> usize {
+    let pool = fleet.workers.iter().filter(|worker| worker.pool.as_deref() == pool);
     let unevenness = if fleet.active_coordinators > 1 { UNEVENNESS } else { 0.0 };
     let wanted = |slots: f64| settings.window_factor * slots + unevenness * slots.sqrt();
     let wanted: f64 = pool.map(|worker| wanted(f64::from(worker.slots.max(0)))).sum();
@@ -156,10 +198,11 @@ fn turn<'s>(
     settings: &CoordinatorSettings,
     now: Timestamp,
     id: &IntentId,
+    pool: Pool,
 ) -> Option<Turn<'s>> {
     let live = store.live(id)?;
     let may = live.running() < settings.intent_window && live.intent.deadline > now;
-    match cover(settings, store, now, live, live.first_ready().filter(|_| may)?) {
+    match cover(settings, store, now, live, store.first_ready(live, pool).filter(|_| may)?) {
         Cover::Granted(_) => Some(Turn::May),
         Cover::Lacking(need) => Some(Turn::Lacks(&live.intent.tenant, need)),
         Cover::OverOwn => None,

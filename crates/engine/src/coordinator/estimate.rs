@@ -1,7 +1,7 @@
 //! What one model call takes at most, before it is made. The coordinator holds no texts of others, only how long they
 //! are, and a token is about four bytes.
 
-use super::budget::{Budget, call, plus};
+use super::budget::{Budget, call, plus, times};
 use super::live::Live;
 use super::reduction::tops;
 use starling_protocol::state::{Amount, TaskEntity};
@@ -52,6 +52,8 @@ pub struct CallCosts {
     pub planner: AgentCost,
     /// The agent that scores.
     pub critic: AgentCost,
+    /// Its calls for one verdict.
+    pub critic_calls: i64,
     /// The agent that makes the answer.
     pub synthesizer: AgentCost,
     /// The agents that do tasks, by name.
@@ -66,6 +68,7 @@ impl Default for CallCosts {
             texts_tokens: 24_000,
             planner: agent(8_000),
             critic: agent(800),
+            critic_calls: 1,
             synthesizer: agent(8_000),
             workers: BTreeMap::from([("worker".to_owned(), agent(4_000))]),
         }
@@ -129,7 +132,7 @@ impl CallCosts {
         let critic = if step.critic {
             let critic = &self.critic;
             let texts = quarter(step.bytes).saturating_add(agent.reply_tokens);
-            call(self.prompt(critic, texts, 1), critic.reply_tokens, critic.price)
+            times(call(self.prompt(critic, texts, 1), critic.reply_tokens, critic.price), self.critic_calls)
         } else {
             Amount::default()
         };

@@ -1,11 +1,12 @@
 //! What the coordinator is told, and what it wants done.
 
+use super::settings::KnownAgents;
 use starling_protocol::fleet::FleetBeat;
 use starling_protocol::state::{Entity, EntityKey};
 use starling_protocol::{
     DeadReason, Envelope, EnvelopeId, IntentId, OutcomeStatus, Priority, RecordRef, TaskId,
 };
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,6 +32,8 @@ pub enum Event {
     },
     /// What is known of the fleet now.
     Fleet(FleetView),
+    /// There are other agents from now on. What was planned already stays as it was planned.
+    Agents(Arc<KnownAgents>),
     /// The broker refused an effect for good.
     EffectRefused {
         /// The envelope that cannot be sent.

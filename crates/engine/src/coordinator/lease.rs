@@ -118,20 +118,20 @@ impl Coordinator {
         let mut any = false;
         for tenant in std::mem::take(&mut self.leases.freed) {
             for (id, need) in self.leases.lacking.remove(&tenant).unwrap_or_default() {
-                match self.store.live(&id).map(|live| (live.run.plan_wanted, live.priority())) {
-                    Some((true, _)) if self.leases.turns == 0 => {
+                match self.store.live(&id).map(|live| live.run.plan_wanted) {
+                    Some(true) if self.leases.turns == 0 => {
                         self.leases.lacks(&tenant, &id, need);
                         self.leases.freed.insert(tenant.clone());
                     }
-                    Some((true, _)) => {
+                    Some(true) => {
                         any = true;
                         self.leases.turns -= 1;
                         let trace = self.trace_of(&id);
                         self.request_plan(&id, &trace);
                     }
-                    Some((false, priority)) => {
+                    Some(false) => {
                         any = true;
-                        self.queue.wake(&id, priority);
+                        self.wake(&id);
                     }
                     None => {}
                 }
@@ -229,10 +229,12 @@ impl Coordinator {
             let once = super::estimate::of_plan(&self.settings.costs, live);
             return Some(plus(once, means.to_keep));
         }
-        match cover(&self.settings, &self.store, self.now, live, live.first_ready()?) {
-            Cover::Lacking(need) => Some(need),
-            Cover::Granted(_) | Cover::OverOwn => None,
-        }
+        self.store.next_of(live).into_iter().find_map(|ordinal| {
+            match cover(&self.settings, &self.store, self.now, live, ordinal) {
+                Cover::Lacking(need) => Some(need),
+                Cover::Granted(_) | Cover::OverOwn => None,
+            }
+        })
     }
 
     fn ask(&mut self, purse: &PurseEntity, of: &TenantBudget, need: Option<Amount>, trace: String) {

@@ -212,6 +212,11 @@ impl Live {
         self.ready.first().copied()
     }
 
+    /// The first task, in plan order, that could be dispatched and is one of those.
+    pub(super) fn first_ready_of(&self, is_one: impl Fn(&TaskEntity) -> bool) -> Option<i32> {
+        self.ready.iter().copied().find(|&ordinal| self.task(ordinal).is_some_and(&is_one))
+    }
+
     /// Whether a task that has not been released waits for nothing any more.
     pub(super) fn is_unblocked(&self, ordinal: i32) -> bool {
         self.slots.get(&ordinal).is_some_and(|slot| slot.unmet == 0 && slot.task.state == TaskState::Waiting)
@@ -271,9 +276,9 @@ impl Live {
     }
 
     /// Removes one task.
-    pub(super) fn remove(&mut self, id: &TaskId) -> Option<TaskFacts> {
+    pub(super) fn remove(&mut self, id: &TaskId) -> Option<(TaskEntity, TaskFacts)> {
         let ordinal = self.by_id.remove(id)?;
-        let facts = TaskFacts::of(&self.slots.remove(&ordinal)?.task);
+        let gone = self.slots.remove(&ordinal)?.task;
         let rest: Vec<_> = std::mem::take(&mut self.slots).into_values().map(|slot| slot.task).collect();
         // Tasks go only when their whole run goes, which is rare: derive everything anew.
         let mut fresh = Self::new(self.intent.clone());
@@ -282,12 +287,19 @@ impl Live {
             fresh.insert(task);
         }
         *self = fresh;
-        Some(facts)
+        let facts = TaskFacts::of(&gone);
+        Some((gone, facts))
     }
 
     /// Removes all tasks.
-    pub(super) fn clear(&mut self) -> Vec<(TaskId, TaskFacts)> {
-        let gone = self.tasks().map(|task| (task.task_id.clone(), TaskFacts::of(task))).collect();
+    pub(super) fn clear(&mut self) -> Vec<(TaskEntity, TaskFacts)> {
+        let gone = std::mem::take(&mut self.slots).into_values().map(|slot| slot.task);
+        let gone = gone
+            .map(|task| {
+                let facts = TaskFacts::of(&task);
+                (task, facts)
+            })
+            .collect();
         let run = self.run.clone();
         *self = Self { run, ..Self::new(self.intent.clone()) };
         gone

@@ -43,6 +43,7 @@ mod outcome;
 mod placement;
 mod plan;
 mod planning;
+mod pools;
 mod progress;
 mod progression;
 mod purse;
@@ -55,19 +56,20 @@ mod store;
 mod tenants;
 mod timers;
 
-pub use attempt::{AttemptDecision, AttemptReport, AttemptRules, judge_attempt};
+pub use attempt::{AttemptDecision, AttemptReport, AttemptRules, is_judged, judge_attempt};
 pub use counters::Counters;
 pub use estimate::{AgentCost, CallCosts, Step, StepCost, TokenPrice};
 pub use event::{Changes, Destination, Effect, Event, FleetView, Load, Milestone, WorkerMember};
 pub use plan::{PlanFault, PlanLimits, validate, validate_answer};
-pub use settings::CoordinatorSettings;
+pub use pools::WorkerInboxes;
+pub use settings::{AgentRules, CoordinatorSettings, KnownAgents};
 pub use tenants::{TenantBudget, TenantBudgets};
 
 use admission::Header;
 use counters::Stale;
-use fair_queue::FairQueue;
+use dispatch::Lane;
 use lease::Leases;
-use placement::Placement;
+use pools::{ByPool, Pools};
 use progress::Untold;
 use starling_protocol::state::{Entity, EntityKey, RunEntity, TaskEntity};
 use starling_protocol::topic::partition_of;
@@ -87,12 +89,11 @@ pub struct Coordinator {
     now: Timestamp,
     counters: Counters,
     // Soft state.
-    queue: FairQueue,
-    /// Whether the queue has still to be filled from the entities.
+    lanes: ByPool<Lane>,
+    /// The pool whose turn it is to dispatch first.
+    first_pool: usize,
+    /// Whether the queues have still to be filled from the entities.
     cold: bool,
-    placement: Placement,
-    /// Tasks that may be with workers at a time.
-    window: usize,
     // Of the step that is under way.
     effects: Vec<Effect>,
     /// Intents that changed, with the tasks that did.
@@ -104,28 +105,33 @@ pub struct Coordinator {
 }
 
 impl Coordinator {
-    /// A coordinator that remembers nothing, for `partition` of its inbox, dispatching over
-    /// `worker_partitions` partitions of the worker inbox.
+    /// A coordinator that remembers nothing, for `partition` of its inbox, dispatching over the partitions of these
+    /// inboxes of workers.
     #[must_use]
-    pub fn new(settings: Arc<CoordinatorSettings>, partition: i32, worker_partitions: i32) -> Self {
-        let store = Store::new(usize::try_from(worker_partitions).unwrap_or(1), &settings);
+    pub fn new(
+        settings: Arc<CoordinatorSettings>,
+        partition: i32,
+        workers: impl Into<WorkerInboxes>,
+    ) -> Self {
+        let pools = Pools::new(workers.into());
+        let lanes = ByPool::of(&pools);
+        let store = Store::new(pools, &settings);
         let mut new = Self {
             settings,
             partition,
             store,
             now: Timestamp(0),
             counters: Counters::default(),
-            queue: FairQueue::default(),
+            lanes,
+            first_pool: 0,
             cold: true,
-            placement: Placement::default(),
-            window: 0,
             effects: Vec::new(),
             touched: BTreeMap::new(),
             milestones: Vec::new(),
             untold: Untold::default(),
             leases: Leases::default(),
         };
-        new.on_fleet(FleetView::default());
+        new.on_fleet(&FleetView::default());
         new
     }
 
@@ -140,7 +146,8 @@ impl Coordinator {
             Event::Undecodable { at_partition, at_offset, reason } => {
                 self.dead_letter(at_partition, at_offset, DeadReason::Undecodable, reason);
             }
-            Event::Fleet(view) => self.on_fleet(view),
+            Event::Fleet(view) => self.on_fleet(&view),
+            Event::Agents(known) => self.on_agents(&known),
             Event::EffectRefused { envelope_id, intent_id, task_id, reason } => {
                 self.on_effect_refused(&envelope_id, &intent_id, task_id.as_ref(), &reason);
             }
@@ -216,6 +223,14 @@ impl Coordinator {
     #[must_use]
     pub fn now(&self) -> Timestamp {
         self.now
+    }
+
+    fn on_agents(&mut self, known: &KnownAgents) {
+        let settings = Arc::make_mut(&mut self.settings);
+        settings.agents.clone_from(&known.agents);
+        settings.costs.clone_from(&known.costs);
+        // What was not covered may be now.
+        self.cold = true;
     }
 
     fn on_received(&mut self, envelope: Envelope, at: RecordRef, trace: &str) {

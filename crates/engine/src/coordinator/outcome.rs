@@ -38,7 +38,7 @@ impl Coordinator {
         self.store.remove_intent(id);
         self.touched.remove(id);
         self.untold.forget(id);
-        self.queue.forget(id);
+        self.lanes.iter_mut().for_each(|lane| lane.queue.forget(id));
         if under_way {
             let body = Body::Cancel(Cancel { reason: format!("the intent {}", ending(status)) });
             self.publish(Destination::Control, "control", &header, body, trace);
@@ -142,7 +142,10 @@ fn report(live: &Live, status: OutcomeStatus, answer: String, reason: String, no
     let cited = if live.is_single() { BTreeSet::new() } else { cited(&answer) };
     let unknown = cited.iter().filter(|number| !(1..=counts.total).contains(*number));
     let unknown = unknown.map(|number| format!("unknown_citation:{number}"));
-    let degraded = live.run.degraded.iter().cloned().chain(unknown.take(UNKNOWN_SHOWN)).collect();
+    let unjudged = live.steps().filter(|task| task.unjudged && task.state == TaskState::Succeeded).count();
+    let unjudged = (unjudged > 0).then(|| format!("unjudged:{unjudged}"));
+    let degraded =
+        live.run.degraded.iter().cloned().chain(unjudged).chain(unknown.take(UNKNOWN_SHOWN)).collect();
     Outcome {
         status,
         answer,

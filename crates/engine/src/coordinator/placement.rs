@@ -29,9 +29,10 @@ enum Crowding {
 }
 
 impl Placement {
-    pub(super) fn new(view: &FleetView, partitions: usize, first: usize) -> Self {
+    pub(super) fn new(view: &FleetView, pool: Option<&str>, partitions: usize, first: usize) -> Self {
         let mut placement = Self { owner: vec![None; partitions], slots: Vec::new(), first };
-        for worker in view.workers.iter().filter(|worker| worker.pool.is_none() && worker.slots > 0) {
+        let readers = view.workers.iter().filter(|worker| worker.pool.as_deref() == pool && worker.slots > 0);
+        for worker in readers {
             let member = placement.slots.len();
             placement.slots.push(u64::try_from(worker.slots).unwrap_or(0));
             for &partition in &worker.partitions {
@@ -102,7 +103,7 @@ mod tests {
             ("unknown partition numbers are ignored", fleet(&[(1, &[9, -1, 1])]), &[0, 0], 0, 1),
         ];
         for (name, view, outstanding, first, expected) in cases {
-            let placement = Placement::new(view, outstanding.len(), *first);
+            let placement = Placement::new(view, None, outstanding.len(), *first);
             assert_eq!(placement.choose(outstanding), *expected, "{name}");
         }
     }
@@ -111,7 +112,7 @@ mod tests {
     fn a_hundred_tasks_reach_a_hundred_members() {
         let members: Vec<Vec<i32>> = (0..100).map(|m| (0..128).filter(|p| p % 100 == m).collect()).collect();
         let members: Vec<(i32, &[i32])> = members.iter().map(|p| (1, p.as_slice())).collect();
-        let placement = Placement::new(&fleet(&members), 128, 17);
+        let placement = Placement::new(&fleet(&members), None, 128, 17);
         let mut outstanding = vec![0_u32; 128];
         for _ in 0..100 {
             let chosen = placement.choose(&outstanding);

@@ -3,8 +3,12 @@
 //! A run that was not seen before supersedes the one in force, for good, as long as the plan is not
 //! complete: the process that ran it is gone. A complete plan ignores new runs.
 
+use super::attempt::is_judged;
 use super::plan::{describe, fragment_faults};
-use super::{Coordinator, Milestone, PlanLimits, counters::Stale, live::Live, validate, validate_answer};
+use super::{
+    Coordinator, CoordinatorSettings, Milestone, PlanLimits, counters::Stale, live::Live, validate,
+    validate_answer,
+};
 use starling_protocol::state::{Phase, RunEntity, TaskEntity};
 use starling_protocol::{
     IntentId, OutcomeStatus, PlanEnd, PlanFragment, RunId, TaskId, TaskKind, TaskSpec, TaskState, TaskTerms,
@@ -202,7 +206,7 @@ impl Coordinator {
     }
 
     fn add_task(&mut self, id: &IntentId, run: &RunId, spec: TaskSpec, trace: &str) {
-        let agent = if self.settings.known_agents.contains(&spec.agent) {
+        let agent = if self.settings.agents.contains_key(&spec.agent) {
             spec.agent
         } else {
             let unknown: String = spec.agent.chars().take(60).collect();
@@ -215,7 +219,7 @@ impl Coordinator {
         let mut depends_on = spec.depends_on;
         depends_on.retain(|key| seen.insert(key.clone()));
         let ordinal = spec.ordinal;
-        self.store.insert_task(TaskEntity {
+        let task = TaskEntity {
             intent_id: id.clone(),
             task_id: TaskId::planned(id, run, ordinal),
             kind: TaskKind::Work,
@@ -228,7 +232,8 @@ impl Coordinator {
             critic: spec.critic,
             terms: spec.terms,
             ..new_task(id, trace)
-        });
+        };
+        self.store.insert_task(by_rules(&self.settings, task));
         self.touch(id, Some(ordinal));
     }
 
@@ -326,7 +331,19 @@ pub(super) fn new_task(id: &IntentId, trace: &str) -> TaskEntity {
         reserved: None,
         charged: None,
         terms: TaskTerms::default(),
+        pool: String::new(),
+        unjudged: false,
     }
+}
+
+/// A new task with what its agent's rules say of it.
+pub(super) fn by_rules(settings: &CoordinatorSettings, mut task: TaskEntity) -> TaskEntity {
+    let rules = settings.agents.get(&task.agent);
+    task.pool = rules.and_then(|rules| rules.pool.clone()).unwrap_or_default();
+    let rate = rules.and_then(|rules| rules.critic_rate).unwrap_or(settings.critic_rate);
+    task.unjudged = task.critic && !is_judged(&task.task_id, rate);
+    task.critic &= !task.unjudged;
+    task
 }
 
 fn specs(live: &Live) -> Vec<TaskSpec> {

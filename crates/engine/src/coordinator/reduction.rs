@@ -7,7 +7,7 @@
 
 use super::estimate::{inputs_tokens, quarter, result_tokens};
 use super::live::{Live, has_ended};
-use super::planning::new_task;
+use super::planning::{by_rules, new_task};
 use super::{Coordinator, CoordinatorSettings};
 use starling_protocol::state::{Phase, TaskEntity};
 use starling_protocol::{Failure, IntentId, TaskId, TaskKind, TaskState, Timestamp};
@@ -161,7 +161,7 @@ impl Coordinator {
         self.store.edit_run(id, |run| run.phase = phase);
         for task in tasks {
             let ordinal = task.ordinal;
-            self.store.insert_task(task);
+            self.store.insert_task(by_rules(&self.settings, task));
             self.touch(id, Some(ordinal));
         }
     }

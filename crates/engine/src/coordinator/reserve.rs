@@ -127,7 +127,11 @@ fn is_stuck(settings: &CoordinatorSettings, store: &Store, now: Timestamp, live:
     Budget::of(&live.intent).is_some()
         && live.running() == 0
         && live.run.plan_reserved.is_none()
-        && live.first_ready().is_some_and(|next| cover(settings, store, now, live, next) == Cover::OverOwn)
+        && live.has_ready()
+        && store
+            .next_of(live)
+            .into_iter()
+            .all(|next| cover(settings, store, now, live, next) == Cover::OverOwn)
 }
 
 impl Coordinator {

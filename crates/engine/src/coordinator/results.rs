@@ -101,9 +101,12 @@ impl Coordinator {
         let now = self.now;
         let Some(live) = self.store.live(id) else { return };
         let Some(task) = live.task(ordinal) else { return };
+        let of_agent = self.settings.agents.get(&task.agent).and_then(|rules| rules.max_attempts);
+        let max_attempts =
+            of_agent.map_or(live.intent.max_attempts, |most| most.min(live.intent.max_attempts));
         let rules = AttemptRules {
             hurried: live.is_hurried(now),
-            ..AttemptRules::new(&self.settings, live.intent.max_attempts, live.intent.min_score)
+            ..AttemptRules::new(&self.settings, max_attempts, live.intent.min_score)
         };
         let decision = judge_attempt(task, report, &rules, now);
         let answers = is_answer(live, task);

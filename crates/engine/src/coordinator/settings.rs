@@ -2,7 +2,7 @@
 
 use super::estimate::CallCosts;
 use super::tenants::TenantBudgets;
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 /// Every limit and choice of the coordinator. All coordinators of an installation must agree on them.
 #[derive(Clone, Debug, PartialEq)]
@@ -64,6 +64,9 @@ pub struct CoordinatorSettings {
     pub attempts_limit: i32,
     /// Score below which a result is tried again, where the intent says nothing.
     pub min_score: f64,
+    /// The share of the results that a critic scores where their plan wants that, 0 to 1. Which tasks these are follows from
+    /// their ids.
+    pub critic_rate: f64,
     /// How long after its acceptance an intent that does not say so itself takes results as they come; `None`: never.
     pub degrade_after: Option<Duration>,
     /// From the third attempt on: an attempt that improves on the best before by less than this is the last.
@@ -87,8 +90,8 @@ pub struct CoordinatorSettings {
     pub synthesizer_agent: String,
     /// The agent that condenses results.
     pub reducer_agent: String,
-    /// The agents that workers know.
-    pub known_agents: BTreeSet<String>,
+    /// The agents that workers know, by name.
+    pub agents: BTreeMap<String, AgentRules>,
 
     /// Most model calls of an intent that names no limit of its own; `None` bounds nothing.
     pub max_calls: Option<i64>,
@@ -110,6 +113,28 @@ pub struct CoordinatorSettings {
     pub lease_time: Duration,
     /// How long a partition waits before it asks for more again, answered or not.
     pub lease_retry: Duration,
+}
+
+/// What the tasks of one agent go by, where it differs from those of others.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct AgentRules {
+    /// The worker pool that does them; `None` is the default one.
+    pub pool: Option<String>,
+    /// Takes the place of [`CoordinatorSettings::attempt_timeout`].
+    pub timeout: Option<Duration>,
+    /// Most attempts, where the intent allows more.
+    pub max_attempts: Option<i32>,
+    /// Takes the place of [`CoordinatorSettings::critic_rate`].
+    pub critic_rate: Option<f64>,
+}
+
+/// The agents of an installation, as they are from now on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KnownAgents {
+    /// See [`CoordinatorSettings::agents`].
+    pub agents: BTreeMap<String, AgentRules>,
+    /// See [`CoordinatorSettings::costs`].
+    pub costs: CallCosts,
 }
 
 impl Default for CoordinatorSettings {
@@ -142,6 +167,7 @@ impl Default for CoordinatorSettings {
             max_attempts: 3,
             attempts_limit: 10,
             min_score: 0.6,
+            critic_rate: 1.0,
             degrade_after: None,
             plateau_delta: 0.02,
             attempt_timeout: Duration::from_secs(5 * MINUTE),
@@ -153,7 +179,9 @@ impl Default for CoordinatorSettings {
             worker_agent: "worker".into(),
             synthesizer_agent: "synthesizer".into(),
             reducer_agent: "reducer".into(),
-            known_agents: ["worker", "synthesizer", "reducer"].map(String::from).into(),
+            agents: ["worker", "synthesizer", "reducer"]
+                .map(|name| (name.to_owned(), AgentRules::default()))
+                .into(),
             max_calls: None,
             max_tokens: None,
             max_cost_usd: None,

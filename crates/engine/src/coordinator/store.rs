@@ -5,6 +5,7 @@ use super::CoordinatorSettings;
 use super::event::Changes;
 use super::ledgers::Ledgers;
 use super::live::{Live, TaskFacts};
+use super::pools::{Pool, Pools};
 use starling_protocol::state::{
     BankEntity, CancelledEntity, EndedEntity, Entity, EntityKey, EntityKind, IntentEntity, Phase,
     PurseEntity, RunEntity, TaskEntity,
@@ -26,11 +27,9 @@ pub(super) struct Store {
     waiting: BTreeSet<WaitKey>,
     /// An entity has at most one timer; which one follows from the entity.
     timers: BTreeSet<(Timestamp, EntityKey)>,
-    /// Tasks with workers, by worker partition.
-    outstanding: Vec<u32>,
+    /// Tasks with workers, by pool and partition.
+    pools: Pools,
     outstanding_total: usize,
-    /// Those of them that are of batches.
-    outstanding_batch: usize,
     ready_total: usize,
     /// Names of the entities that changed since [`Store::take_changes`].
     dirty: BTreeSet<EntityKey>,
@@ -40,7 +39,7 @@ pub(super) struct Store {
 }
 
 impl Store {
-    pub(super) fn new(worker_partitions: usize, settings: &CoordinatorSettings) -> Self {
+    pub(super) fn new(pools: Pools, settings: &CoordinatorSettings) -> Self {
         Self {
             live: BTreeMap::new(),
             ended: BTreeMap::new(),
@@ -48,9 +47,8 @@ impl Store {
             cancelled_by_tenant: HashMap::new(),
             waiting: BTreeSet::new(),
             timers: BTreeSet::new(),
-            outstanding: vec![0; worker_partitions.max(1)],
+            pools,
             outstanding_total: 0,
-            outstanding_batch: 0,
             ready_total: 0,
             dirty: BTreeSet::new(),
             plan_timeout: settings.plan_timeout,
@@ -92,17 +90,25 @@ impl Store {
         self.ended.len() + self.cancelled.len()
     }
 
-    pub(super) fn outstanding(&self) -> &[u32] {
-        &self.outstanding
+    pub(super) fn pools(&self) -> &Pools {
+        &self.pools
+    }
+
+    /// The first task of an intent, in plan order, that could be dispatched to that pool.
+    pub(super) fn first_ready(&self, live: &Live, pool: Pool) -> Option<i32> {
+        if self.pools.is_one() {
+            return live.first_ready();
+        }
+        live.first_ready_of(|task| self.pools.named(&task.pool) == pool)
+    }
+
+    /// The first task for each pool.
+    pub(super) fn next_of(&self, live: &Live) -> Vec<i32> {
+        self.pools.all().filter_map(|pool| self.first_ready(live, pool)).collect()
     }
 
     pub(super) fn outstanding_total(&self) -> usize {
         self.outstanding_total
-    }
-
-    /// Tasks with workers that are of batches, or that are not.
-    pub(super) fn outstanding_of(&self, batch: bool) -> usize {
-        if batch { self.outstanding_batch } else { self.outstanding_total - self.outstanding_batch }
     }
 
     pub(super) fn ready_total(&self) -> usize {
@@ -151,8 +157,9 @@ impl Store {
     pub(super) fn insert_task(&mut self, task: TaskEntity) {
         let Some(live) = self.live.get_mut(&task.intent_id) else { return };
         let key = task_key(&task.intent_id, &task.task_id);
+        let pool = self.pools.named(&task.pool);
         let facts = live.insert(task);
-        self.count(&key, None, Some(facts));
+        self.count(&key, pool, None, Some(facts));
         self.dirty.insert(key);
     }
 
@@ -161,15 +168,16 @@ impl Store {
         let Some((before, after)) = live.edit(ordinal, change) else { return };
         let Some(task) = live.task(ordinal) else { return };
         let key = task_key(id, &task.task_id);
-        self.count(&key, Some(before), Some(after));
+        let pool = self.pools.named(&task.pool);
+        self.count(&key, pool, Some(before), Some(after));
         self.dirty.insert(key);
     }
 
     pub(super) fn remove_tasks(&mut self, id: &IntentId) {
         let Some(live) = self.live.get_mut(id) else { return };
-        for (task_id, facts) in live.clear() {
-            let key = task_key(id, &task_id);
-            self.count(&key, Some(facts), None);
+        for (task, facts) in live.clear() {
+            let (key, pool) = (task_key(id, &task.task_id), self.pools.named(&task.pool));
+            self.count(&key, pool, Some(facts), None);
             self.dirty.insert(key);
         }
     }
@@ -339,7 +347,10 @@ impl Store {
             (EntityKind::Run, _) | (EntityKind::Task, None) => {} // a run goes with its intent
             (EntityKind::Task, Some(task_id)) => {
                 let gone = self.live.get_mut(&key.intent_id).and_then(|live| live.remove(task_id));
-                self.count(key, gone, None);
+                if let Some((task, facts)) = gone {
+                    let pool = self.pools.named(&task.pool);
+                    self.count(key, pool, Some(facts), None);
+                }
             }
             (EntityKind::Ended, _) => self.remove_ended(&key.intent_id),
             (EntityKind::Cancelled, _) => self.remove_cancelled(&key.intent_id),
@@ -364,30 +375,20 @@ impl Store {
         })
     }
 
-    fn count(&mut self, key: &EntityKey, before: Option<TaskFacts>, after: Option<TaskFacts>) {
+    fn count(&mut self, key: &EntityKey, pool: Pool, before: Option<TaskFacts>, after: Option<TaskFacts>) {
+        // An intent's priority never changes.
         let of_batch = self.live.get(&key.intent_id).is_some_and(|live| live.priority().is_batch());
-        let of_batch = usize::from(of_batch); // an intent's priority never changes
         let ready = |facts: Option<TaskFacts>| usize::from(facts.is_some_and(|f| f.ready));
         self.ready_total = self.ready_total + ready(after) - ready(before);
         if let Some(partition) = before.and_then(|f| f.running_in) {
             self.outstanding_total -= 1;
-            self.outstanding_batch -= of_batch;
-            if let Some(count) = self.in_partition(partition) {
-                *count -= 1;
-            }
+            self.pools.remove(pool, partition, of_batch);
         }
         if let Some(partition) = after.and_then(|f| f.running_in) {
             self.outstanding_total += 1;
-            self.outstanding_batch += of_batch;
-            if let Some(count) = self.in_partition(partition) {
-                *count += 1;
-            }
+            self.pools.add(pool, partition, of_batch);
         }
         self.move_timer(key, before.and_then(|f| f.timer), after.and_then(|f| f.timer));
-    }
-
-    fn in_partition(&mut self, partition: i32) -> Option<&mut u32> {
-        usize::try_from(partition).ok().and_then(|partition| self.outstanding.get_mut(partition))
     }
 
     fn move_timer(&mut self, key: &EntityKey, before: Option<Timestamp>, after: Option<Timestamp>) {

@@ -44,6 +44,8 @@ fn task(attempt: i32, best: Option<f64>) -> TaskEntity {
         reserved: None,
         charged: None,
         terms: TaskTerms::default(),
+        pool: String::new(),
+        unjudged: false,
     }
 }
 

@@ -172,6 +172,7 @@ pub(crate) fn result(task: &Envelope, failure: Option<Failure>) -> Envelope {
         worker: "w1".into(),
         critic_allowance: job.critic_allowance,
         rule_based: false,
+        sources: 0,
     };
     envelope(&task.intent_id, task.hop + 1, Body::TaskResult(body))
 }

@@ -1,6 +1,7 @@
 //! The coordinator through its public door.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
+mod agents;
 mod attempts;
 mod budgets;
 mod builders;

@@ -4,7 +4,7 @@ use crate::builders::{id, priced, spec};
 use crate::world::{PlanScript, Reply, Script, World};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use starling_engine::coordinator::CoordinatorSettings;
+use starling_engine::coordinator::{AgentRules, CoordinatorSettings};
 use starling_protocol::{Limits, TaskSpec};
 use std::collections::HashMap;
 
@@ -43,7 +43,10 @@ fn tasks() -> impl Strategy<Value = Vec<TaskSpec>> {
                         (0..rank).filter(|on| bits >> on & 1 == 1).map(|on| format!("k{on}")).collect();
                     let on: Vec<&str> = on.iter().map(String::as_str).collect();
                     let ordinal = i32::try_from(place(rank)?).ok()?;
-                    Some(TaskSpec { critic: *critic, ..spec(ordinal, &format!("k{rank}"), &on) })
+                    // Some are of another pool, and of some only a share is scored.
+                    let agent =
+                        ["worker", "worker", "scout", "spotcheck"][usize::from(bits >> 12) % 4].into();
+                    Some(TaskSpec { critic: *critic, agent, ..spec(ordinal, &format!("k{rank}"), &on) })
                 })
                 .collect();
             specs.sort_by_key(|spec| spec.ordinal);
@@ -82,6 +85,14 @@ fn script() -> impl Strategy<Value = Script> {
         })
 }
 
+fn with_agents() -> CoordinatorSettings {
+    let mut settings = priced();
+    let scout = AgentRules { pool: Some("research".into()), max_attempts: Some(2), ..AgentRules::default() };
+    let spotcheck = AgentRules { critic_rate: Some(0.5), ..AgentRules::default() };
+    settings.agents.extend([("scout".into(), scout), ("spotcheck".into(), spotcheck)]);
+    settings
+}
+
 proptest! {
     #[test]
     fn invariants_hold_whatever_happens(
@@ -97,7 +108,7 @@ proptest! {
             min_window,
             intent_window,
             max_live,
-            ..priced()
+            ..with_agents()
         };
         settings.costs.texts_tokens = texts_tokens;
         let scripts: HashMap<_, _> =
@@ -119,7 +130,7 @@ fn random_worlds_end_in_every_way() {
     for _ in 0..150 {
         let script = script().new_tree(&mut runner).unwrap().current();
         let happenings = vec((any::<u8>(), any::<u16>()), 100).new_tree(&mut runner).unwrap().current();
-        let mut world = World::new(priced(), HashMap::from([(id("i"), script)]));
+        let mut world = World::new(with_agents(), HashMap::from([(id("i"), script)]));
         for (what, which) in happenings {
             world.happen(what, usize::from(which));
         }

@@ -7,7 +7,8 @@ use crate::invariants::{
     i49_budgets_are_kept, is_synthesis,
 };
 use starling_engine::coordinator::{
-    Changes, Coordinator, CoordinatorSettings, Destination, Effect, Event, FleetView, WorkerMember,
+    Changes, Coordinator, CoordinatorSettings, Destination, Effect, Event, FleetView, WorkerInboxes,
+    WorkerMember,
 };
 use starling_protocol::state::Entity;
 use starling_protocol::{Body, Envelope, IntentId, Limits, PlanEnd, TaskSpec, Timestamp};
@@ -74,6 +75,11 @@ pub(crate) struct World {
     pub(crate) decided: Decided,
 }
 
+/// Of the default pool, and of another one.
+fn inboxes() -> WorkerInboxes {
+    WorkerInboxes::from(8).with("research", 3)
+}
+
 impl World {
     pub(crate) fn new(settings: CoordinatorSettings, scripts: HashMap<IntentId, Script>) -> Self {
         // Known or unknown, the fleet allows the same number of tasks.
@@ -93,7 +99,7 @@ impl World {
             })
             .collect();
         Self {
-            coordinator: Coordinator::new(Arc::clone(&settings), 0, 8),
+            coordinator: Coordinator::new(Arc::clone(&settings), 0, inboxes()),
             settings,
             now: START,
             offset: 0,
@@ -134,7 +140,9 @@ impl World {
             15 => {
                 let member =
                     WorkerMember { process: "w".into(), pool: None, slots: 1, partitions: vec![0, 5] };
-                let view = FleetView { workers: vec![member], active_coordinators: 1 };
+                let pool = Some("research".to_owned());
+                let other = WorkerMember { pool, partitions: vec![2], ..member.clone() };
+                let view = FleetView { workers: vec![member, other], active_coordinators: 1 };
                 self.step(Event::Fleet(view));
             }
             _ => self.now = Timestamp(self.now.0 - 3), // a clock jumps
@@ -240,7 +248,7 @@ impl World {
     }
 
     fn successor(&self) -> Coordinator {
-        let mut new = Coordinator::new(Arc::clone(&self.settings), 0, 8);
+        let mut new = Coordinator::new(Arc::clone(&self.settings), 0, inboxes());
         for chunk in self.snapshot.chunks(3) {
             new.apply(chunk, &[]);
         }
@@ -264,8 +272,8 @@ impl World {
             let Effect::Send { to, envelope, .. } = effect else { continue };
             match to {
                 Destination::Planner => self.plan(envelope),
-                Destination::Worker { partition, .. } => {
-                    assert!((0..8).contains(partition));
+                Destination::Worker { pool, partition } => {
+                    assert!((0..if pool.is_some() { 3 } else { 8 }).contains(partition));
                     self.work(envelope);
                 }
                 Destination::Outcomes | Destination::Control => {}

@@ -216,6 +216,8 @@ pub struct TaskResult {
     pub critic_allowance: Option<Allowance>,
     /// Whether the output is the fallback of the task, because the model was too slow or failed for good.
     pub rule_based: bool,
+    /// Results that it was given by number, from 1, so that it could cite them; 0 where they had none.
+    pub sources: i32,
 }
 
 /// A failure that is data: somebody else decides what follows from it.

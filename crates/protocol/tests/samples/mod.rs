@@ -109,6 +109,7 @@ pub(crate) fn bodies() -> Vec<Body> {
             worker: "worker-3".into(),
             critic_allowance: Some(allowance()),
             rule_based: true,
+            sources: 3,
         }),
         Body::Verdict(verdict()),
         Body::ToolRequest(ToolRequest {
@@ -434,6 +435,8 @@ fn entities() -> Vec<Entity> {
             reserved: Some(Amount { calls: 2, tokens: 9_500, cost_usd: 0.04 }),
             charged: Some(Timestamp(9)),
             terms: terms(),
+            pool: "research".into(),
+            unjudged: true,
         }),
         Entity::Ended(EndedEntity {
             intent_id: intent_id.clone(),

@@ -37,6 +37,7 @@ pub(super) fn read(r: &mut Reader) -> CoordinatorSettings {
         max_attempts: r.integer("coordinator.max_attempts", 1..=100),
         attempts_limit: r.integer("coordinator.attempts_limit", 1..=100),
         min_score: r.number("coordinator.min_score", 0.0..=1.0),
+        critic_rate: r.number("critic.rate", 0.0..=1.0),
         degrade_after: Some(r.duration("coordinator.degrade_after", Duration::ZERO..=365 * DAY))
             .filter(|after| !after.is_zero()),
         plateau_delta: r.number("coordinator.plateau_delta", 0.0..=1.0),

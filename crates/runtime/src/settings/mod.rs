@@ -39,7 +39,8 @@ pub use sections::{
 
 use reader::Reader;
 use starling_engine::coordinator::CoordinatorSettings;
-use std::{fmt, path::PathBuf};
+use starling_protocol::tag::DEFAULT_POOL;
+use std::{fmt, path::PathBuf, time::Duration};
 
 /// Everything that can be set.
 #[derive(Clone, Debug)]
@@ -78,6 +79,8 @@ pub struct Settings {
     pub playbooks_dir: Option<PathBuf>,
     /// Folder of agents; `None` takes the built-in ones.
     pub agents_dir: Option<PathBuf>,
+    /// `agents.reload`: how often `starling dev` looks whether the files in that folder have changed; zero for never.
+    pub agents_reload: Duration,
     /// Largest material of one prompt, in bytes.
     pub agents_prompt: usize,
     /// `[conversation]`
@@ -86,6 +89,10 @@ pub struct Settings {
     pub agents_max_instruction_tokens: i64,
     /// Largest output of a task, in bytes.
     pub worker_max_output: usize,
+    /// `worker.pools`: whose tasks a worker takes. Empty: see [`Settings::pools_of_worker`].
+    pub worker_pools: Vec<String>,
+    /// `critic.panel`: how many verdicts of a model make one.
+    pub critic_panel: i64,
     /// Logs and traces.
     pub telemetry: TelemetrySettings,
     /// Metrics and health over HTTP.
@@ -169,6 +176,25 @@ impl Settings {
         let settings = sections::read(&mut reader);
         let faults = reader.finish();
         if faults.is_empty() { Ok(settings) } else { Err(SettingsError { faults }) }
+    }
+
+    /// The worker pools whose tasks this process takes, `None` being the default one, which alone it is if none is named.
+    #[must_use]
+    pub fn pools_of_worker(&self) -> Vec<Option<String>> {
+        let named = |pool: &String| Some(pool.clone()).filter(|pool| pool != DEFAULT_POOL);
+        let mut pools: Vec<_> = self.worker_pools.iter().map(named).collect();
+        if pools.is_empty() {
+            pools.push(None);
+        }
+        pools.sort_unstable();
+        pools.dedup();
+        pools
+    }
+
+    /// The names of all worker pools, the default one included.
+    #[must_use]
+    pub fn all_pools(&self) -> Vec<String> {
+        std::iter::once(DEFAULT_POOL.to_owned()).chain(self.topics.pools.iter().cloned()).collect()
     }
 
     /// The built-in defaults alone.

@@ -3,7 +3,10 @@
 use super::{Settings, reader::Reader, security};
 use secrecy::SecretString;
 use starling_bus::KafkaSecurity;
-use starling_protocol::{codec::released_versions, tag::is_pool_name};
+use starling_protocol::{
+    codec::released_versions,
+    tag::{DEFAULT_POOL, is_pool_name},
+};
 use std::{collections::BTreeMap, ops::RangeInclusive, path::PathBuf, time::Duration};
 
 const MS: Duration = Duration::from_millis(1);
@@ -24,6 +27,8 @@ pub struct TopicSettings {
     pub min_insync_replicas: i32,
     /// Worker pools beside the default one.
     pub pools: Vec<String>,
+    /// Partitions of those of them that have another number than the default pool.
+    pub pool_partitions: BTreeMap<String, i32>,
     /// Largest record in bytes.
     pub max_message: usize,
     /// Numbers of partitions.
@@ -262,10 +267,13 @@ pub(super) fn read(r: &mut Reader) -> Settings {
         model: super::model::read(r),
         playbooks_dir: r.optional("playbooks.dir").map(PathBuf::from),
         agents_dir: r.optional("agents.dir").map(PathBuf::from),
+        agents_reload: r.duration("agents.reload", Duration::ZERO..=HOUR),
         conversation: super::conversation::read(r),
         agents_max_instruction_tokens: r.integer("agents.max_instruction_tokens", 20..=100_000),
         agents_prompt: r.size("agents.prompt", 4096..=64 << 20),
         worker_max_output: r.size("worker.max_output", 1024..=64 << 20),
+        worker_pools: r.list("worker.pools", "a list of pools, \"default\" among them", is_pool_name),
+        critic_panel: r.integer("critic.panel", 1..=9),
         telemetry: telemetry(r),
         http: HttpSettings {
             listen: r.optional("http.listen"),
@@ -322,15 +330,43 @@ fn topics(r: &mut Reader) -> TopicSettings {
     let prefix = r.checked("topics.prefix", "1 to 100 letters, digits and . _ -", |prefix| {
         (1..=100).contains(&prefix.len()) && prefix.chars().all(legal)
     });
+    let (pools, pool_partitions) = pools(r);
     TopicSettings {
         prefix,
         replication: r.integer("topics.replication", -1..=100),
         min_insync_replicas: r.integer("topics.min_insync_replicas", 1..=100),
-        pools: r.list("topics.pools", "a list of pool names of a-z, 0-9 and -", is_pool_name),
+        pools,
+        pool_partitions,
         max_message: r.size("topics.max_message", 64 << 10..=512 << 20),
         partitions,
         retention,
     }
+}
+
+/// `research` has as many partitions as the default pool, `research:32` has 32.
+fn pools(r: &mut Reader) -> (Vec<String>, BTreeMap<String, i32>) {
+    const PATH: &str = "topics.pools";
+    let parts = |text: &str| match text.split_once(':') {
+        Some((name, count)) => {
+            Some((name.to_owned(), Some(count.parse().ok().filter(|count| (1..=10_000).contains(count))?)))
+        }
+        None => Some((text.to_owned(), None)),
+    };
+    let accept =
+        |text: &str| parts(text).is_some_and(|(name, _)| is_pool_name(&name) && name != DEFAULT_POOL);
+    let expected = "a list of pools, each a name of a-z, 0-9 and - (but not \"default\"), with or without a number of \
+                    partitions from 1 to 10000: research, research:32";
+    let listed = r.list(PATH, expected, accept);
+    let (mut names, mut partitions) = (Vec::new(), BTreeMap::new());
+    for (name, count) in listed.iter().filter_map(|text| parts(text)) {
+        if names.contains(&name) {
+            r.complain(PATH, "each pool once", &format!("{name:?} twice"), "the settings");
+            continue;
+        }
+        partitions.extend(count.map(|count| (name.clone(), count)));
+        names.push(name);
+    }
+    (names, partitions)
 }
 
 fn kafka(r: &mut Reader) -> KafkaSettings {

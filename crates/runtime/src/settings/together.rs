@@ -26,6 +26,19 @@ pub(super) fn check(settings: &Settings, r: &mut Reader) {
     copies(settings, r);
     client(settings, r);
     money(settings, r);
+    pools(settings, r);
+}
+
+/// Nobody can take tasks of a pool that is not there.
+fn pools(settings: &Settings, r: &mut Reader) {
+    if r.is_faulty("topics.pools") {
+        return;
+    }
+    let known = settings.all_pools();
+    for pool in settings.worker_pools.iter().filter(|pool| !known.contains(pool)) {
+        let expected = format!("pools of topics.pools: {}", known.join(", "));
+        r.complain("worker.pools", &expected, &format!("{pool:?}"), "together with topics.pools");
+    }
 }
 
 /// Nobody could keep a budget of money for a model that has no price.

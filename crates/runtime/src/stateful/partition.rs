@@ -17,7 +17,7 @@ use crate::{
     random::Random,
 };
 use starling_bus::{Bus, PartitionId};
-use starling_engine::coordinator::FleetView;
+use starling_engine::coordinator::{FleetView, KnownAgents};
 use std::{sync::Arc, time::Duration};
 use tokio::{
     sync::watch,
@@ -34,6 +34,7 @@ pub(super) struct Shared<M> {
     /// Of the inbox.
     pub(super) hops: Hops,
     pub(super) fleet: watch::Receiver<FleetView>,
+    pub(super) agents: Option<watch::Receiver<Arc<KnownAgents>>>,
     pub(super) make: Arc<dyn Fn(i32) -> M + Send + Sync>,
     pub(super) options: StatefulOptions,
     pub(super) inbox_topic: Arc<str>,

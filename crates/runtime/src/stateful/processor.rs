@@ -22,7 +22,7 @@ use crate::{
 use starling_bus::{
     Assignment, Bus, BusError, Deliver, GroupConfig, GroupConsumer, GroupEvent, PartitionId, RevokeAck,
 };
-use starling_engine::coordinator::FleetView;
+use starling_engine::coordinator::{FleetView, KnownAgents};
 use starling_protocol::Topic;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::{
@@ -57,6 +57,8 @@ pub struct StatefulParts<M> {
     pub random: Random,
     /// What is known of the fleet; soft state.
     pub fleet: watch::Receiver<FleetView>,
+    /// What the machines are to go by from now on, where it may change while they run.
+    pub agents: Option<watch::Receiver<Arc<KnownAgents>>>,
     /// Makes the machine of a partition, without any memory.
     pub make: Arc<dyn Fn(i32) -> M + Send + Sync>,
     /// Bounds and choices.
@@ -76,6 +78,7 @@ impl<M> StatefulParts<M> {
             process: node.process.clone(),
             random: node.random.clone(),
             fleet: node.fleet.view(),
+            agents: None,
             make,
             options: StatefulOptions::of(&node.settings),
         }
@@ -133,6 +136,7 @@ impl<M: Machine> StatefulProcessor<M> {
             random,
             process,
             fleet,
+            agents,
             make,
             options,
         } = parts;
@@ -178,6 +182,7 @@ impl<M: Machine> StatefulProcessor<M> {
             committer: Committer::new(group.clone(), &metrics, &inbox),
             metrics,
             fleet,
+            agents,
             make,
             inbox_topic: inbox_topic.into(),
             state_topic: state_topic.into(),

@@ -131,7 +131,7 @@ impl Machine for Counter {
                     })
                     .collect()
             }
-            Event::Fleet(_) => Vec::new(),
+            Event::Fleet(_) | Event::Agents(_) => Vec::new(),
         }
     }
 
@@ -291,6 +291,7 @@ impl World {
             process: "planner-test".into(),
             random: Random::system(),
             fleet: watch::channel(FleetView::default()).1,
+            agents: None,
             make: Arc::new(|_| Counter::default()),
             options,
         })

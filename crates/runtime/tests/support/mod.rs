@@ -95,6 +95,7 @@ pub fn result(of: &Envelope, output: &str) -> Envelope {
         worker: "w".into(),
         critic_allowance: None,
         rule_based: false,
+        sources: 0,
     });
     Envelope {
         hop: of.hop + 1,

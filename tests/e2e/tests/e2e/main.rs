@@ -17,6 +17,7 @@ mod limits;
 mod memory;
 mod observability;
 mod operator;
+mod pools;
 mod quality;
 mod rates;
 mod refused;

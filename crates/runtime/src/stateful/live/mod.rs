@@ -16,13 +16,13 @@ use super::{
 use crate::telemetry::ActiveSpan;
 use futures::future::BoxFuture;
 use starling_bus::{Delivered, InRecord, OutRecord, PartitionId};
-use starling_engine::coordinator::{Counters, Event, FleetView, Milestone};
+use starling_engine::coordinator::{Counters, Event, FleetView, KnownAgents, Milestone};
 use starling_engine::statelog::{Batch, Owner};
 use starling_protocol::{
     DeadReason, DecodeError, Envelope,
     state::{SnapshotChunk, StateRecord},
 };
-use std::{collections::VecDeque, time::Duration};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 use tokio::{
     sync::watch,
     time::{Instant, sleep_until},
@@ -56,6 +56,7 @@ pub(super) struct Live<'a, M> {
     performer: Performer,
     fleet: watch::Receiver<FleetView>,
     fleet_speaks: bool,
+    agents: Option<watch::Receiver<Arc<KnownAgents>>>,
     start_input: i64,
     backlog_end: i64,
     caught_up: bool,
@@ -104,6 +105,8 @@ impl<'a, M: Machine> Live<'a, M> {
         let resend = Resend { min: options.resend_min, max: options.resend_max };
         let mut fleet = shared.fleet.clone();
         fleet.mark_changed(); // the machine has not seen it
+        let mut agents = shared.agents.clone();
+        agents.iter_mut().for_each(watch::Receiver::mark_changed); // it was made a while ago
         let position = owner.position();
         let next_received = start_input;
         let performer = Performer::new(shared.bus.clone(), shared.encoder.schemas.clone(), resend);
@@ -138,6 +141,7 @@ impl<'a, M: Machine> Live<'a, M> {
             performer,
             fleet,
             fleet_speaks: true,
+            agents,
             start_input,
             backlog_end,
             caught_up: next_received >= backlog_end,
@@ -177,6 +181,9 @@ impl<'a, M: Machine> Live<'a, M> {
                     self.fleet_speaks = changed.is_ok();
                     let view = self.fleet.borrow_and_update().clone();
                     self.waiting.push_back(Input::Event(Event::Fleet(view)));
+                }
+                known = changed_agents(&mut self.agents), if has_room => {
+                    self.waiting.push_back(Input::Event(Event::Agents(known)));
                 }
                 () = sleep_until(wake_at.unwrap_or_else(Instant::now)), if wake_at.is_some() => {}
             }
@@ -375,6 +382,16 @@ impl<'a, M: Machine> Live<'a, M> {
             && (self.last_decision.elapsed() >= self.shared.options.idle_mark
                 || (self.stop_by.is_some() && self.performer.len() == 0))
     }
+}
+
+/// Waits for agents that the machine has not seen; for ever if there never are any.
+async fn changed_agents(agents: &mut Option<watch::Receiver<Arc<KnownAgents>>>) -> Arc<KnownAgents> {
+    if let Some(agents) = agents
+        && agents.changed().await.is_ok()
+    {
+        return agents.borrow_and_update().clone();
+    }
+    std::future::pending().await
 }
 
 /// The answer to the append under way; pending for ever if there is none.
