@@ -77,12 +77,24 @@ pub enum Command {
 pub struct IntentArgs {
     /// What is wanted, in words. A playbook may have a goal of its own.
     pub goal: Option<String>,
-    /// A text file that comes with it; may be given several times.
+    /// A file that comes with it: text, Markdown, CSV, JSON, JSON lines, HTML or PDF; may be given several times.
     #[arg(long = "file", value_name = "FILE")]
     pub files: Vec<PathBuf>,
     /// Something to treat one by one; may be given several times.
     #[arg(long = "item", value_name = "TEXT")]
     pub items: Vec<String>,
+    /// A file of such things: one a line, a column of CSV, a JSON array, or JSON lines; may be given several times.
+    #[arg(long = "items", value_name = "FILE")]
+    pub item_files: Vec<PathBuf>,
+    /// The column of CSV, or the field of JSON objects, that the items of --items are in.
+    #[arg(long, value_name = "NAME", requires = "item_files")]
+    pub items_column: Option<String>,
+    /// Most tokens of a part of a long file; instead of the setting inputs.chunk_tokens.
+    #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(100..=32_000))]
+    pub chunk_tokens: Option<u32>,
+    /// Tokens of the end of a part that the next one has as well; instead of inputs.overlap_tokens.
+    #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(0..=16_000))]
+    pub overlap: Option<u32>,
     /// Id of the intent; a second intent with the same id is the same intent.
     #[arg(long)]
     pub id: Option<String>,
@@ -330,6 +342,8 @@ pub enum BenchCommand {
     Depth(DepthArgs),
     /// A chain of tasks with a model that answers at once: latency of a hop.
     Hop(HopArgs),
+    /// Somebody who waits for an answer, on an idle swarm and while a batch keeps it busy.
+    Interactive(InteractiveArgs),
     /// A provider that cuts its limit, raises it again, and is down for a while: how soon the swarm follows.
     Provider(ProviderArgs),
     /// The model layer beside a plain HTTP client: processor time of a call.
@@ -426,6 +440,30 @@ pub struct BenchBatchArgs {
     /// Write the outcomes in the order of the rows.
     #[arg(long)]
     pub in_order: bool,
+    /// The swarm.
+    #[command(flatten)]
+    pub swarm: SwarmArgs,
+}
+
+/// `starling bench interactive`.
+#[derive(Clone, Debug, Args)]
+pub struct InteractiveArgs {
+    /// Intents of which somebody waits for the outcome, one after the other; so many on the idle swarm, and so many beside the
+    /// batch.
+    #[arg(long, default_value_t = 40, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
+    pub intents: usize,
+    /// Intents of the batch that are under way at any time.
+    #[arg(long, default_value_t = 200)]
+    pub live: usize,
+    /// Tasks of each intent.
+    #[arg(long, default_value_t = 4)]
+    pub tasks: usize,
+    /// Milliseconds that each model call takes.
+    #[arg(long, value_name = "MS", default_value_t = 300)]
+    pub model_latency: u64,
+    /// Requests a second that the provider allows; without it, any number.
+    #[arg(long, value_name = "PER_SECOND")]
+    pub provider_rate: Option<u32>,
     /// The swarm.
     #[command(flatten)]
     pub swarm: SwarmArgs,

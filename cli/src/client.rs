@@ -1,24 +1,26 @@
 //! What a user's process does on the bus: publish an intent, follow it, cancel it, read its outcome.
 
 use crate::exit::CliError;
+use crate::inputs::Part;
+use crate::store::Store;
 use bytes::Bytes;
 use starling_bus::{Bus, InRecord, LogReader, OutRecord, PartitionId, ReaderEvent, StartAt};
 use starling_protocol::Codec;
-use starling_protocol::headers::headers_of;
+use starling_protocol::headers::{STARLING_PRIORITY, headers_of};
 use starling_protocol::topic::partition_of;
 use starling_protocol::{
-    Body, Cancel, Envelope, EnvelopeId, Intent, IntentId, Outcome, Progress, Role, Tag, Timestamp, Topic,
-    TopicNames,
+    Body, Cancel, Envelope, EnvelopeId, Intent, IntentId, Outcome, Priority, Progress, Role, Tag, Timestamp,
+    Topic, TopicNames,
 };
 use starling_runtime::{Clock, Schemas};
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 /// How long a publish may take before the broker counts as gone.
-const PUBLISH_TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const PUBLISH_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A publisher and follower of intents.
 pub struct Client {
@@ -27,6 +29,7 @@ pub struct Client {
     names: TopicNames,
     /// Numbers of partitions that were asked for: who publishes many intents asks once.
     partitions: Mutex<HashMap<Topic, i32>>,
+    store: Store,
 }
 
 /// An intent to be published.
@@ -42,6 +45,8 @@ pub struct Submission {
     pub timeout: Option<Duration>,
     /// Traceparent of the span that publishes it.
     pub traceparent: Option<String>,
+    /// Parts of those of its inputs that are too long for it, by their positions. They are stored before it is published.
+    pub parts: BTreeMap<usize, Vec<Part>>,
 }
 
 /// What a follower sees.
@@ -58,7 +63,13 @@ pub enum Seen {
 impl Client {
     /// A client of the installation with these topic names, which has no schema registry.
     pub fn new(bus: Arc<dyn Bus>, names: TopicNames) -> Self {
-        Self { bus, schemas: Codec::default().into(), names, partitions: Mutex::default() }
+        Self {
+            bus,
+            schemas: Codec::default().into(),
+            names,
+            partitions: Mutex::default(),
+            store: Store::default(),
+        }
     }
 
     /// The same, which encodes and reads with these.
@@ -85,11 +96,19 @@ impl Client {
         self.names.name(topic)
     }
 
-    /// Publishes an intent to the input topic.
+    /// Stores the parts of its long inputs, and then publishes an intent to the input topic.
     ///
     /// # Errors
     /// The broker is unreachable or refuses.
-    pub async fn submit(&self, submission: Submission) -> Result<(), CliError> {
+    pub async fn submit(&self, mut submission: Submission) -> Result<(), CliError> {
+        for (position, parts) in std::mem::take(&mut submission.parts) {
+            let topic = self.names.name(&Topic::Content);
+            let stored = self.store.keep(&self.bus, &topic, self.schemas.codec(), &submission.tenant, &parts);
+            let chunks = stored.await?;
+            if let Some(input) = submission.intent.inputs.get_mut(position) {
+                input.chunks = chunks;
+            }
+        }
         let created_at = Clock::system().now();
         let envelope = Envelope {
             id: EnvelopeId::derive("intent", &[submission.id.as_str()]),
@@ -190,6 +209,7 @@ impl Client {
         let payload = self.schemas.codec().encode(envelope).map_err(|e| CliError::Usage(e.to_string()))?;
         let headers = headers_of(envelope, traceparent, None)
             .into_iter()
+            .chain(priority_of(envelope))
             .map(|(name, value)| (name, Bytes::from(value)))
             .collect();
         let record = OutRecord {
@@ -210,6 +230,12 @@ impl Client {
             ))),
         }
     }
+}
+
+/// The header by which an intent of which somebody waits for the outcome is taken in before a batch.
+fn priority_of(envelope: &Envelope) -> Option<(String, Vec<u8>)> {
+    let Body::Intent(intent) = &envelope.body else { return None };
+    Some((STARLING_PRIORITY.to_owned(), Priority::of_level(intent.priority).to_string().into_bytes()))
 }
 
 /// Sees what becomes of one intent.

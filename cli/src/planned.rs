@@ -59,7 +59,7 @@ pub(crate) fn settled(
 
 /// Makes the plan of an intent. A model is asked for it only where the strategy wants one.
 pub(crate) async fn planned(session: &Session, args: IntentArgs) -> Result<Planned, CliError> {
-    let Submission { mut intent, timeout, .. } = submission(args)?;
+    let Submission { mut intent, timeout, .. } = submission(session, args)?;
     let settings = &session.settings;
     let usage = |error: &dyn Display| CliError::Usage(error.to_string());
     let model = model_from(&settings.model).map_err(|error| usage(&error))?.model;

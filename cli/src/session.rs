@@ -125,7 +125,8 @@ impl Session {
     /// # Errors
     /// As for [`Session::follower`]; the schema registry, if there is one, does not answer or refuses.
     pub async fn publisher(&self) -> Result<Client, CliError> {
-        let topics = [Topic::Intents, Topic::Coordinator].map(|topic| self.names().name(&topic));
+        let topics =
+            [Topic::Intents, Topic::Coordinator, Topic::Content].map(|topic| self.names().name(&topic));
         let schemas = self.schemas()?.writing(&self.settings.registry, &topics).await?;
         Ok(self.client(self.kafka(Traffic::OneByOne)?).with_schemas(schemas))
     }

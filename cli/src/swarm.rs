@@ -44,7 +44,15 @@ impl Swarm {
     /// # Errors
     /// The settings do not fit, for example a model endpoint that is no address.
     pub async fn embedded(session: &Session) -> Result<Self, CliError> {
-        let settings = embedded(&session.settings);
+        Self::in_memory(session, &session.settings).await
+    }
+
+    /// The same with other settings than those of the session.
+    ///
+    /// # Errors
+    /// As for [`Swarm::embedded`].
+    pub async fn in_memory(session: &Session, settings: &Settings) -> Result<Self, CliError> {
+        let settings = embedded(settings);
         let bus = memory_bus(&settings);
         bus.create_topics(&topic_specs(&settings.topics)).await?;
         let shape = Shape { planner: true, workers: 1, model: None };

@@ -255,6 +255,34 @@ async fn what_cannot_work_is_said_before_anything_is_asked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_rehearsal_tells_what_it_would_take_and_keeps_nothing() {
+    let desk = Desk::new(|_| None);
+    desk.write("in.csv", table(names(30)));
+    desk.write("prices.toml", "[model.prices]\n\"gpt-4o-mini\" = { input = 1.0, output = 1.0 }\n");
+    let flags = [
+        "--rehearse",
+        "--scale",
+        "100",
+        "--latency",
+        "2s",
+        "--provider-rate",
+        "50",
+        "--config",
+        "prices.toml",
+    ];
+    let (code, forecast) = desk.run("in.csv", &flags).await;
+    assert_eq!(code, Some(0), "{forecast}");
+    assert_eq!(
+        (&forecast["rows"]["succeeded"], &forecast["rows"]["unpriced_calls"]),
+        (&30.into(), &0.into())
+    );
+    assert!(forecast["rows"]["cost_usd"].as_f64().unwrap() > 0.0, "{forecast}");
+    assert!(forecast["takes_s"].as_f64().unwrap() >= 2.0, "a call takes as long: {forecast}");
+    assert!(forecast["requests"].as_u64().unwrap() >= 30, "{forecast}");
+    assert_eq!((desk.model.stats().calls, desk.lines().len()), (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_failed_is_run_again_on_demand() {
     let desk = Desk::new(|call| (name_in(call) == "n1").then(|| MockAction::error(400, "no")));
     desk.write("in.csv", table(names(4)));

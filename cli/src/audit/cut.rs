@@ -41,7 +41,7 @@ pub(super) async fn take_cut(
     let others = topics.iter().filter(|topic| **topic != Topic::State);
     for topic in others.rev().chain([&Topic::State]) {
         let at = partitions(bus, names, topic).await?;
-        let starts = match since.filter(|_| *topic != Topic::State) {
+        let starts = match since.filter(|_| !matches!(topic, Topic::State | Topic::Content)) {
             Some(since) => {
                 let since = Timestamp(since.0.saturating_sub(CLOCK_SKEW.as_millis() as i64));
                 inspector.offsets_since(&at, since).await?

@@ -103,8 +103,22 @@ impl Auditor {
         let mut ledger = Ledger::new(installation, scope, self.limits, cut.clone());
         // Where it is said who is asked for, nobody has to be met first.
         let at_once = homes.is_some();
-        for topics in self.topics.chunk_by(|one, other| at_once || turn_of(one) == turn_of(other)) {
+        let topics: Vec<Topic> =
+            self.topics.iter().filter(|topic| **topic != Topic::Content).cloned().collect();
+        for topics in topics.chunk_by(|one, other| at_once || turn_of(one) == turn_of(other)) {
             self.read_topics(topics, homes.as_ref(), &cut, &mut ledger).await?;
+        }
+        // Of what is stored only what somebody refers to, which is known by now.
+        let wanted = ledger.contents();
+        let within = |(partition, wanted): (&i32, &Extent)| {
+            let at = (Topic::Content, *partition);
+            let there = cut.extents.get(&at)?;
+            let extent = Extent { low: wanted.low.max(there.low), high: wanted.high.min(there.high) };
+            (extent.low < extent.high).then_some((at, extent))
+        };
+        let contents = Cut { extents: wanted.iter().filter_map(within).collect(), ..Cut::default() };
+        if !contents.extents.is_empty() {
+            self.read_topics(&[Topic::Content], None, &contents, &mut ledger).await?;
         }
         Ok(ledger)
     }
@@ -174,7 +188,7 @@ fn turn_of(topic: &Topic) -> u8 {
 
 /// Causes before consequences, and the state log last.
 fn in_reading_order(pools: &[String]) -> Vec<Topic> {
-    [Topic::Intents, Topic::Coordinator, Topic::Planner, Topic::Worker(None)]
+    [Topic::Content, Topic::Intents, Topic::Coordinator, Topic::Planner, Topic::Worker(None)]
         .into_iter()
         .chain(Topic::pools(pools))
         .chain([

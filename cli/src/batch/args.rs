@@ -1,5 +1,6 @@
 //! The flags of `starling batch`.
 
+use super::rehearsal::RehearsalArgs;
 use crate::args::playbook;
 use clap::{Args, ValueEnum};
 use starling_protocol::{PlanStrategy, Timestamp};
@@ -16,8 +17,8 @@ pub struct BatchArgs {
     #[arg(long, value_name = "TEMPLATE", required_unless_present = "playbook")]
     pub goal: Option<String>,
     /// Where the outcomes go, one JSON object in each line. If it is there already, the batch goes on where it ended.
-    #[arg(long, value_name = "FILE")]
-    pub out: PathBuf,
+    #[arg(long, value_name = "FILE", required_unless_present = "rehearse")]
+    pub out: Option<PathBuf>,
     /// How the rows are written; without it, as the file's name ends.
     #[arg(long, value_enum)]
     pub format: Option<RowFormat>,
@@ -81,6 +82,9 @@ pub struct BatchArgs {
     /// One JSON object on stdout at the end, nothing else.
     #[arg(long)]
     pub json: bool,
+    /// Whether it is in earnest.
+    #[command(flatten)]
+    pub rehearsal: RehearsalArgs,
 }
 
 impl BatchArgs {

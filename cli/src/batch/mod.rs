@@ -14,6 +14,7 @@
 //! | in which order are lines written? | `order.rs` |
 //! | how are outcomes found? | `outcomes.rs` |
 //! | what happens when? | `run.rs`, `flight.rs` |
+//! | what would it take? | `rehearsal.rs` |
 
 mod args;
 mod budget;
@@ -26,6 +27,7 @@ mod order;
 mod outcomes;
 mod output;
 mod progress;
+mod rehearsal;
 mod run;
 mod settled;
 mod summary;
@@ -36,6 +38,7 @@ pub use args::{BatchArgs, RowFormat};
 pub use gate::Stop;
 pub use identity::BatchTag;
 pub use input::Input;
+pub use rehearsal::{Forecast, RehearsalArgs};
 pub use run::{Batch, Outside};
 pub use summary::Summary;
 pub use template::GoalTemplate;

@@ -85,6 +85,7 @@ impl Wish {
             tenant: self.tenant.clone(),
             timeout: Some(self.time_of_a_row(now)),
             traceparent: None,
+            parts: BTreeMap::new(),
         })
     }
 

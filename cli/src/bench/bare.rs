@@ -21,7 +21,7 @@ use starling_bus::{
     ReaderEvent,
 };
 use starling_llm::{ChatRequest, Format, Model, Purpose, Reuse};
-use starling_protocol::{Topic, TopicNames};
+use starling_protocol::{Priority, Topic, TopicNames};
 use starling_runtime::{Settings, topics::topic_specs};
 use starling_service::{load_agents, model_from};
 use std::{
@@ -310,6 +310,7 @@ impl Asker {
             traceparent: None,
             allowance: None,
             reuse: Reuse::Refused,
+            priority: Priority::default(),
             model: None,
         };
         self.model.chat(request).await.map_err(failed).map(drop)

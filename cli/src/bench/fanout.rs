@@ -64,8 +64,13 @@ pub(super) async fn run(session: &Session, args: &FanoutArgs) -> Result<Figures,
 }
 
 fn latencies(args: &FanoutArgs) -> Latencies {
-    let latency = Duration::from_millis(args.model_latency);
-    if args.only_work { Latencies { work: latency, ..Latencies::default() } } else { Latencies::all(latency) }
+    let all = latencies_of(args.model_latency);
+    if args.only_work { Latencies { work: all.work, ..Latencies::default() } } else { all }
+}
+
+/// Every call takes so many milliseconds.
+pub(super) fn latencies_of(ms: u64) -> Latencies {
+    Latencies::all(Duration::from_millis(ms))
 }
 
 /// How long the calls would have taken one after the other.

@@ -15,10 +15,7 @@ impl Percentiles {
     /// Of at least one value; `None` of none. Nearest rank.
     pub(super) fn of(mut values: Vec<Duration>) -> Option<Self> {
         values.sort_unstable();
-        let at = |share: f64| {
-            let rank = (share * values.len() as f64).ceil().max(1.0) as usize;
-            values.get(rank - 1).map(|value| value.as_secs_f64() * 1e3)
-        };
+        let at = |share: f64| rank_of_sorted(&values, share).map(|value| value.as_secs_f64() * 1e3);
         Some(Self { p50: at(0.5)?, p99: at(0.99)? })
     }
 
@@ -26,6 +23,18 @@ impl Percentiles {
         let round = |ms: f64| (ms * 1e3).round() / 1e3;
         json!({ "p50": value.map(|v| round(v.p50)), "p99": value.map(|v| round(v.p99)) })
     }
+}
+
+/// The value below which that share of them lies, by nearest rank; `None` of none.
+pub(super) fn rank(values: &[Duration], share: f64) -> Option<Duration> {
+    let mut values = values.to_vec();
+    values.sort_unstable();
+    rank_of_sorted(&values, share)
+}
+
+fn rank_of_sorted(values: &[Duration], share: f64) -> Option<Duration> {
+    let rank = (share * values.len() as f64).ceil().max(1.0) as usize;
+    values.get(rank - 1).copied()
 }
 
 /// What a bench found; `None` where it does not measure.
@@ -118,7 +127,7 @@ impl Figures {
 }
 
 /// Processor time of this process so far, user and system.
-pub(super) fn cpu_time() -> Option<Duration> {
+pub(crate) fn cpu_time() -> Option<Duration> {
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
     // The name in parentheses may contain spaces; the fields after it are counted from the state.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();

@@ -8,6 +8,7 @@ mod dispatches;
 mod fanout;
 mod held;
 mod hop;
+mod interactive;
 mod measure;
 mod mock_llm;
 mod model_call;
@@ -17,6 +18,8 @@ mod scaling;
 mod scene;
 mod stage;
 mod takeover;
+
+pub(crate) use measure::cpu_time;
 
 use crate::{args::BenchCommand, exit::CliError, session::Session};
 use std::process::ExitCode;
@@ -37,6 +40,7 @@ pub async fn run(session: &Session, command: BenchCommand) -> Result<ExitCode, C
         BenchCommand::Batch(args) => (batch::run(session, &args).await?, args.swarm.json),
         BenchCommand::Depth(args) => (depth::run(session, &args).await?, args.swarm.json),
         BenchCommand::Hop(args) => (hop::run(session, &args).await?, args.json),
+        BenchCommand::Interactive(args) => (interactive::run(session, &args).await?, args.swarm.json),
         BenchCommand::Takeover(args) => (takeover::run(session, &args).await?, args.json),
         BenchCommand::MockLlm(args) => (mock_llm::run(&args).await?, args.json),
         BenchCommand::Provider(args) => (provider::run(session, &args).await?, args.swarm.json),

@@ -117,6 +117,7 @@ fn request(client: u16, number: usize, padding: usize) -> ChatRequest {
         traceparent: None,
         allowance: None,
         reuse: Reuse::Allowed,
+        priority: starling_protocol::Priority::default(),
         model: None,
     }
 }

@@ -9,7 +9,9 @@ use crate::{
     swarm::{Shape, Swarm},
 };
 use starling_bus::{Bus, LogReader, PartitionId, ReaderEvent, StartAt};
-use starling_protocol::{Body, Codec, Envelope, Intent, IntentId, Outcome, OutcomeStatus, Topic, TopicNames};
+use starling_protocol::{
+    Body, Codec, Envelope, Intent, IntentId, Outcome, OutcomeStatus, Priority, Topic, TopicNames,
+};
 use starling_runtime::topics::topic_specs;
 use std::{
     sync::Arc,
@@ -65,15 +67,27 @@ impl Stage {
 
     /// Publishes an intent.
     pub(super) async fn submit(&self, id: &IntentId) -> Result<(), CliError> {
+        self.submit_at(id, Priority::default()).await
+    }
+
+    /// Publishes an intent of that priority.
+    pub(super) async fn submit_at(&self, id: &IntentId, priority: Priority) -> Result<(), CliError> {
         let intent = Intent {
             goal: "measure the swarm".to_owned(),
             strategy: "llm".to_owned(),
-            priority: 5,
+            priority: i32::from(priority.level()),
             ..Intent::default()
         };
         let id = id.clone();
         self.client
-            .submit(Submission { id, intent, tenant: "bench".to_owned(), timeout: None, traceparent: None })
+            .submit(Submission {
+                id,
+                intent,
+                tenant: "bench".to_owned(),
+                timeout: None,
+                traceparent: None,
+                parts: Default::default(),
+            })
             .await
     }
 

@@ -1,26 +1,27 @@
 //! `starling batch`: an intent for each row of a file.
 
 use crate::{
-    batch::{Batch, BatchArgs, GoalTemplate, Input, Outside, Wish},
+    batch::{Batch, BatchArgs, Forecast, GoalTemplate, Input, Outside, Summary, Wish},
+    bench::cpu_time,
+    client::Client,
     exit::CliError,
     report,
     session::Session,
     swarm::Swarm,
 };
-use futures::future::{self, FutureExt as _};
+use futures::future::{self, BoxFuture, FutureExt as _};
 use starling_protocol::{Limits, ids::digest};
-use std::process::ExitCode;
+use std::{path::PathBuf, process::ExitCode};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::mpsc,
 };
 
 pub(super) async fn batch(session: &Session, args: BatchArgs) -> Result<ExitCode, CliError> {
-    let settings = &session.settings.batch;
-    let input = Input::new(&args.input, args.format, settings.max_row)?;
-    let goal = args.goal.as_deref().map(GoalTemplate::parse).transpose();
-    let goal = goal.map_err(|fault| CliError::Usage(format!("--goal: {fault}")))?;
-    let name = args.name.clone().unwrap_or_else(|| default_name(&args, &input));
+    if args.rehearsal.rehearse {
+        return rehearse(session, args).await;
+    }
+    let job = Job::of(session, &args)?;
     let swarm = if session.brokers_given() { None } else { Some(Swarm::embedded(session).await?) };
     if let Some(swarm) = &swarm {
         if swarm.is_offline() && !args.json {
@@ -33,23 +34,94 @@ pub(super) async fn batch(session: &Session, args: BatchArgs) -> Result<ExitCode
         None => session.publisher().await?,
     };
     if !args.json {
-        eprintln!("batch {name}");
+        eprintln!("batch {}", job.name);
     }
     let broken = match &swarm {
         Some(swarm) => swarm.broken().boxed(),
         None => future::pending().boxed(),
     };
-    let strategy = args.strategy().clone();
+    let out = args.out.clone().unwrap_or_default();
+    let ended = run(session, &args, job, &client, out, broken).await;
+    if let Some(swarm) = swarm {
+        swarm.stop().await;
+    }
+    session.flush_telemetry().await;
+    let summary = ended?;
+    if args.json {
+        print_json(&summary)?;
+    } else {
+        eprint!("{}", summary.text());
+        if summary.offline {
+            eprintln!("{}", report::OFFLINE_NOTICE);
+        }
+    }
+    Ok(summary.exit_code())
+}
+
+/// Runs it against the mock endpoint, and throws the output away.
+async fn rehearse(session: &Session, args: BatchArgs) -> Result<ExitCode, CliError> {
+    if session.brokers_given() {
+        return Err(CliError::Usage("--rehearse runs in this process: leave --brokers out".to_owned()));
+    }
+    let job = Job::of(session, &args)?;
+    let (server, settings) = args.rehearsal.set_up(&session.settings)?;
+    let swarm = Swarm::in_memory(session, &settings).await?;
+    swarm.ready().await?;
+    let client = session.client(swarm.bus());
+    let folder = std::env::temp_dir().join(format!("starling-rehearsal-{:08x}", rand::random::<u32>()));
+    std::fs::create_dir(&folder)
+        .map_err(|error| CliError::Failed(format!("{}: {error}", folder.display())))?;
+    let before = cpu_time();
+    let ended = run(session, &args, job, &client, folder.join("out.jsonl"), swarm.broken().boxed()).await;
+    let cpu = before.zip(cpu_time()).map(|(before, after)| after.saturating_sub(before));
+    let _ = std::fs::remove_dir_all(&folder); // what is left of it lies among temporary files
+    swarm.stop().await;
+    session.flush_telemetry().await;
+    let forecast: Forecast = args.rehearsal.forecast(ended?, &server.stats(), cpu);
+    if args.json {
+        print_json(&forecast)?;
+    } else {
+        eprint!("{}", forecast.text());
+    }
+    Ok(forecast.rows.exit_code())
+}
+
+/// What is to be done, as far as the command line says it.
+struct Job {
+    input: Input,
+    goal: Option<GoalTemplate>,
+    name: String,
+}
+
+impl Job {
+    fn of(session: &Session, args: &BatchArgs) -> Result<Self, CliError> {
+        let input = Input::new(&args.input, args.format, session.settings.batch.max_row)?;
+        let goal = args.goal.as_deref().map(GoalTemplate::parse).transpose();
+        let goal = goal.map_err(|fault| CliError::Usage(format!("--goal: {fault}")))?;
+        let name = args.name.clone().unwrap_or_else(|| default_name(args, &input));
+        Ok(Self { input, goal, name })
+    }
+}
+
+async fn run(
+    session: &Session,
+    args: &BatchArgs,
+    Job { input, goal, name }: Job,
+    client: &Client,
+    out: PathBuf,
+    broken: BoxFuture<'static, CliError>,
+) -> Result<Summary, CliError> {
+    let settings = &session.settings.batch;
     let batch = Batch {
-        client: &client,
+        client,
         input,
-        out: args.out,
+        out,
         name,
         wish: Wish {
             goal,
-            strategy,
-            items: args.items,
-            tenant: args.tenant,
+            strategy: args.strategy().clone(),
+            items: args.items.clone(),
+            tenant: args.tenant.clone(),
             priority: args.priority,
             limits: Limits {
                 max_tasks: args.max_tasks,
@@ -71,21 +143,12 @@ pub(super) async fn batch(session: &Session, args: BatchArgs) -> Result<ExitCode
         settings: settings.clone(),
         quiet: args.json,
     };
-    let ended = batch.run(Outside { interrupts: interrupts()?, broken }).await;
-    if let Some(swarm) = swarm {
-        swarm.stop().await;
-    }
-    session.flush_telemetry().await;
-    let summary = ended?;
-    if args.json {
-        println!("{}", serde_json::to_string(&summary).map_err(|error| CliError::Failed(error.to_string()))?);
-    } else {
-        eprint!("{}", summary.text());
-        if summary.offline {
-            eprintln!("{}", report::OFFLINE_NOTICE);
-        }
-    }
-    Ok(summary.exit_code())
+    batch.run(Outside { interrupts: interrupts()?, broken }).await
+}
+
+fn print_json(value: &impl serde::Serialize) -> Result<(), CliError> {
+    println!("{}", serde_json::to_string(value).map_err(|error| CliError::Failed(error.to_string()))?);
+    Ok(())
 }
 
 /// The same for the same wish and the same file: started again, it is the same batch.

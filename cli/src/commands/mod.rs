@@ -49,7 +49,9 @@ pub async fn run(cli: Cli) -> Result<ExitCode, CliError> {
             session.choose_models(args.json).await?;
         }
         Command::Plan(args) => session.choose_models(args.format == PlanFormat::Json).await?,
-        Command::Batch(args) if !session.brokers_given() => session.choose_models(args.json).await?,
+        Command::Batch(args) if !session.brokers_given() && !args.rehearsal.rehearse => {
+            session.choose_models(args.json).await?;
+        }
         Command::Dev(_) => session.choose_models(false).await?,
         _ => {}
     }

@@ -19,7 +19,7 @@ use starling_service::library;
 use std::process::ExitCode;
 
 pub(super) async fn run(session: &Session, args: RunArgs) -> Result<ExitCode, CliError> {
-    let mut submission = submission(args.intent)?;
+    let mut submission = submission(session, args.intent)?;
     if !session.brokers_given() {
         // A swarm elsewhere may have other playbooks; the intake of this one would say the same, later.
         let (_, playbooks) = library(&session.settings).map_err(CliError::Usage)?;

@@ -1,11 +1,12 @@
 //! `starling submit`, and how an intent is made of arguments.
 
+use crate::inputs::{Material, Sources};
 use crate::{args::IntentArgs, client::Submission, exit::CliError, session::Session};
-use starling_protocol::{Input, Intent, IntentId, Limits, PlanStrategy};
-use std::{collections::BTreeMap, path::Path, process::ExitCode, time::Duration};
+use starling_protocol::{Intent, IntentId, Limits, PlanStrategy};
+use std::{collections::BTreeMap, process::ExitCode, time::Duration};
 
 pub(super) async fn submit(session: &Session, args: IntentArgs) -> Result<ExitCode, CliError> {
-    let mut submission = submission(args)?;
+    let mut submission = submission(session, args)?;
     let client = session.publisher().await?;
     let span = session.spans().named("starling submit", None, &submission.id);
     submission.traceparent = Some(span.traceparent().to_string());
@@ -18,11 +19,15 @@ pub(super) async fn submit(session: &Session, args: IntentArgs) -> Result<ExitCo
 }
 
 /// Reads the files and checks what can be checked here.
-pub(crate) fn submission(args: IntentArgs) -> Result<Submission, CliError> {
+pub(crate) fn submission(session: &Session, args: IntentArgs) -> Result<Submission, CliError> {
     let id = match &args.id {
         Some(id) => IntentId::parse(id).map_err(CliError::Usage)?,
         None => IntentId::from_string(format!("{:032x}", rand::random::<u128>())),
     };
+    let material = Material::read(&Sources::of(&args), &session.settings)?;
+    for note in &material.notes {
+        eprintln!("{note}");
+    }
     let strategy = args.strategy().clone();
     let goal = args.goal.unwrap_or_default();
     if goal.trim().is_empty() && !matches!(strategy, PlanStrategy::Playbook(_)) {
@@ -38,7 +43,6 @@ pub(crate) fn submission(args: IntentArgs) -> Result<Submission, CliError> {
     if args.max_cost.is_some_and(|cost| !(cost.is_finite() && cost > 0.0)) {
         return Err(CliError::Usage("--max-cost is a number of US dollars above 0".to_owned()));
     }
-    let inputs = args.files.iter().map(|path| input(path)).collect::<Result<Vec<_>, _>>()?;
     let intent = Intent {
         goal,
         strategy: strategy.to_string(),
@@ -52,12 +56,12 @@ pub(crate) fn submission(args: IntentArgs) -> Result<Submission, CliError> {
             max_cost_usd: args.max_cost,
             degrade_after_ms: args.degrade_after.map(|seconds| (seconds * 1e3) as i64),
         },
-        inputs,
-        items: args.items,
+        inputs: material.inputs,
+        items: args.items.into_iter().chain(material.items).collect(),
         parameters,
     };
     let timeout = args.timeout.map(Duration::from_secs);
-    Ok(Submission { id, intent, tenant: args.tenant, timeout, traceparent: None })
+    Ok(Submission { id, intent, tenant: args.tenant, timeout, traceparent: None, parts: material.parts })
 }
 
 fn parameters(given: Vec<(String, String)>) -> Result<BTreeMap<String, String>, CliError> {
@@ -70,19 +74,4 @@ fn parameters(given: Vec<(String, String)>) -> Result<BTreeMap<String, String>, 
         }
     }
     Ok(parameters)
-}
-
-fn input(path: &Path) -> Result<Input, CliError> {
-    let cannot = |what: &dyn std::fmt::Display| CliError::Usage(format!("{}: {what}", path.display()));
-    let bytes = std::fs::read(path).map_err(|error| cannot(&error))?;
-    let content = String::from_utf8(bytes).map_err(|_| cannot(&"is not UTF-8 text"))?;
-    let name =
-        path.file_name().map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into_owned());
-    let media_type = match path.extension().and_then(|e| e.to_str()) {
-        Some("csv") => "text/csv",
-        Some("json") => "application/json",
-        Some("md" | "markdown") => "text/markdown",
-        _ => "text/plain",
-    };
-    Ok(Input { name, media_type: media_type.to_owned(), content })
 }

@@ -9,7 +9,7 @@ use starling_llm::{
     ChatRequest, Format, Message, Model, ModelError, ModelErrorKind, PreflightOptions, Purpose, Purposes,
     Reuse, Speaker,
 };
-use starling_protocol::CallReport;
+use starling_protocol::{CallReport, Priority};
 use starling_runtime::settings::{ModelSettings, ProviderSettings};
 use starling_service::{choose_models, model_from, ollama_nearby};
 use std::{collections::BTreeMap, time::Duration};
@@ -174,6 +174,7 @@ async fn ask(model: &dyn Model, purpose: Purpose) -> Result<CallReport, ModelErr
         traceparent: None,
         allowance: None,
         reuse: Reuse::Refused,
+        priority: Priority::default(),
         model: None,
     };
     match model.chat(request).await {

@@ -149,13 +149,14 @@ fn duration(text: &str) -> Result<Duration, String> {
     parse_duration(text).ok_or_else(|| "expected a time such as 300ms or 5s".to_owned())
 }
 
-fn positive(text: &str) -> Result<f64, String> {
+/// A number above 0.
+pub(crate) fn positive(text: &str) -> Result<f64, String> {
     let number = text.parse::<f64>().ok().filter(|number| number.is_finite() && *number > 0.0);
     number.ok_or_else(|| "expected a number above 0".to_owned())
 }
 
 /// Reads `300ms`, `100ms..2s`, and `p50=300ms,p99=2s`.
-fn latency(text: &str) -> Result<Latency, String> {
+pub(crate) fn latency(text: &str) -> Result<Latency, String> {
     let latency = if let Some((from, to)) = text.split_once("..") {
         Latency::Uniform(duration(from)?, duration(to)?)
     } else if let Some((p50, p99)) = text.strip_prefix("p50=").and_then(|rest| rest.split_once(",p99=")) {

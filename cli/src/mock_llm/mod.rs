@@ -4,4 +4,5 @@ mod args;
 mod summary;
 
 pub use args::MockLlmArgs;
+pub(crate) use args::{latency, positive};
 pub use summary::summary;

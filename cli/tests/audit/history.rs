@@ -4,6 +4,7 @@ use bytes::Bytes;
 use starling::{
     audit::{Auditor, as_logged},
     client::{Client, Seen, Submission},
+    inputs::Part,
     scan::{Period, Scan},
     swarm::{Shape, Swarm},
 };
@@ -11,7 +12,8 @@ use starling_audit::{Account, Cut, Extent, Installation, Ledger, Limits, Report,
 use starling_bus::{Bus, InRecord, MemoryBus, MemoryOptions, StartAt};
 use starling_llm::{Model, OfflineModel};
 use starling_protocol::{
-    Body, Codec, Envelope, Intent, IntentId, Outcome, OutcomeStatus, Timestamp, Topic, TopicNames,
+    Body, Codec, Content, Envelope, Input, Intent, IntentId, Outcome, OutcomeStatus, Timestamp, Topic,
+    TopicNames,
     incoming::IntentLimits,
     state::{Decision, StateRecord},
     topic::partition_of,
@@ -72,9 +74,23 @@ impl World {
     /// Reaches a goal.
     pub(crate) async fn succeed(&self, id: &IntentId, goal: &str) -> Outcome {
         let goal = goal.to_owned();
-        let intent = Intent { goal, strategy: "llm".to_owned(), priority: 5, ..Intent::default() };
-        let submission =
-            Submission { id: id.clone(), intent, tenant: "t".to_owned(), timeout: None, traceparent: None };
+        let input =
+            Input { name: "prices.txt".to_owned(), media_type: "text/plain".to_owned(), ..Input::default() };
+        let inputs = vec![input];
+        let intent = Intent { goal, strategy: "llm".to_owned(), priority: 5, inputs, ..Intent::default() };
+        let part = |text: &str| Part {
+            content: Content { text: text.to_owned(), ..Content::default() },
+            tokens: 20,
+        };
+        let parts = vec![part("An apple costs 30 cents. "), part("A pear costs 40 cents, a plum 10.")];
+        let submission = Submission {
+            id: id.clone(),
+            intent,
+            tenant: "t".to_owned(),
+            timeout: None,
+            traceparent: None,
+            parts: [(0, parts)].into(),
+        };
         let mut follower = self.client.follow(id, StartAt::End).await.unwrap();
         self.client.submit(submission).await.unwrap();
         loop {

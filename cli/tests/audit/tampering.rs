@@ -17,7 +17,7 @@ fn promises(account: &Account) -> Vec<Promise> {
 
 /// Of the intent, as it is.
 fn is_accounted(topic: &Topic) -> bool {
-    !matches!(topic, Topic::Progress | Topic::Fleet | Topic::Content)
+    !matches!(topic, Topic::Progress | Topic::Fleet)
 }
 
 fn effect_of(record: &InRecord, topic: &Topic) -> LoggedEffect {

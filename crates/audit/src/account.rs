@@ -246,6 +246,8 @@ pub struct Account {
     pub counts: Counts,
     /// Reports of its progress. They are best effort and not accounted for.
     pub progress: usize,
+    /// Parts of long inputs that it refers to and that are there, as they were.
+    pub parts: usize,
     /// Questions to a model that have several answers.
     pub repeated: Vec<RepeatedCall>,
     /// Tasks of which a first call may have gone unheard.

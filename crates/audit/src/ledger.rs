@@ -2,13 +2,14 @@
 
 use crate::account::Account;
 use crate::book::{Book, Fact};
+use crate::content::{Contents, extents};
 use crate::fleet::Owners;
 use crate::judge::Case;
 use crate::place::Beginnings;
-use crate::record::{LogRecord, origin, reason};
+use crate::record::{LogRecord, origin, reason, topic_named};
 use crate::said::{Said, Stamp, references};
 use crate::state_log::{Reading, StateLog};
-use crate::{Cut, Place, Stray};
+use crate::{Cut, Extent, Place, Stray};
 use starling_protocol::dead_letter::Burial;
 use starling_protocol::headers::STARLING_INTENT_ID;
 use starling_protocol::ids::content_digest;
@@ -17,7 +18,7 @@ use starling_protocol::topic::partition_of;
 use starling_protocol::{
     Body, Codec, DecodeError, Envelope, EnvelopeId, IntentId, Timestamp, Topic, TopicNames,
 };
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// Which intents are asked for.
 #[derive(Clone, Debug)]
@@ -91,6 +92,9 @@ pub struct Ledger {
     crowded_out: usize,
     strays: Vec<Fact>,
     strays_left_out: usize,
+    pub(crate) contents: Contents,
+    /// Places of parts that intents refer to, as far as they are known.
+    referred: Option<HashSet<Place>>,
     /// Of each partition of the coordinator's inbox: how many records are between coordinators, and the last of them.
     leases: BTreeMap<i32, (usize, i64)>,
     pub(crate) states: BTreeMap<i32, StateLog>,
@@ -116,6 +120,8 @@ impl Ledger {
             crowded_out: 0,
             strays: Vec::new(),
             strays_left_out: 0,
+            contents: Contents::default(),
+            referred: None,
             leases: BTreeMap::new(),
             states: BTreeMap::new(),
             beginnings: Beginnings::default(),
@@ -132,9 +138,33 @@ impl Ledger {
             Topic::Fleet => self.observe_beat(record),
             Topic::Intents => self.observe_published(place, record),
             Topic::Dlq => self.observe_letter(place, record),
-            Topic::Content => {}
+            Topic::Content => {
+                if self.is_referred_to(&place) {
+                    self.contents.observe(&self.installation.codec, &place, record.bytes());
+                }
+            }
             _ => self.observe_envelope(place, record),
         }
+    }
+
+    /// Where the parts of long inputs lie that the intents in the ledger refer to, by partition: only these are worth
+    /// reading, after all else.
+    pub fn contents(&mut self) -> BTreeMap<i32, Extent> {
+        let names = &self.installation.names;
+        let facts = self.books.values().flat_map(|book| &book.facts);
+        let places = facts.flat_map(|fact| &fact.references).filter_map(|to| {
+            let topic = topic_named(names, &to.topic).filter(|topic| *topic == Topic::Content)?;
+            Some(Place::new(topic, to.partition, to.offset))
+        });
+        let referred: HashSet<Place> = places.collect();
+        let extents = extents(referred.iter());
+        self.referred = Some(referred);
+        extents
+    }
+
+    /// Whether it is worth keeping; all are, as long as nobody has asked which.
+    fn is_referred_to(&self, part: &Place) -> bool {
+        self.referred.as_ref().is_none_or(|referred| referred.contains(part))
     }
 
     /// The intents of which something stands in the ledger, with their accounts.
@@ -308,7 +338,7 @@ impl Ledger {
             fact.digest = omitted.digest.unwrap_or_default();
         }
         // What coordinators say to each other belongs to no intent.
-        match id.filter(|id| !id.is_of_tenant()) {
+        match id.filter(|id| !id.is_address()) {
             Some(id) if self.admits(&id, record.timestamp, false) => self.keep(&id, fact),
             Some(_) => {}
             None => self.keep_stray(fact),

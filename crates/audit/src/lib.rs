@@ -18,6 +18,7 @@
 
 mod account;
 mod book;
+mod content;
 mod fleet;
 mod judge;
 mod ledger;

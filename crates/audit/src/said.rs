@@ -134,9 +134,11 @@ impl Said {
                     .collect(),
                 plan_refused: outcome.reason.starts_with("the plan could not be asked for"),
             },
-            Body::ToolRequest(_) | Body::ToolReply(_) | Body::LeaseRequest(_) | Body::LeaseGrant(_) => {
-                Said::Other(body.kind())
-            }
+            Body::ToolRequest(_)
+            | Body::ToolReply(_)
+            | Body::LeaseRequest(_)
+            | Body::LeaseGrant(_)
+            | Body::Content(_) => Said::Other(body.kind()),
         }
     }
 
@@ -223,6 +225,7 @@ pub(crate) struct Stamp {
 /// The records that a body refers to: a reader will look for them.
 pub(crate) fn references(body: &Body) -> Vec<RecordRef> {
     match body {
+        Body::Intent(intent) => intent.inputs.iter().flat_map(|input| &input.chunks).cloned().collect(),
         Body::PlanRequest(request) => request.intent_ref.iter().cloned().collect(),
         Body::Task(task) => {
             let results = task.dependencies.iter().filter_map(|on| on.result.as_ref());

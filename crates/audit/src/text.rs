@@ -51,6 +51,9 @@ pub fn line_of(account: &Account) -> String {
     if plan + work + judge > 0 {
         let _ = write!(line, "; calls repeated: {plan} plan, {work} work, {judge} judge");
     }
+    if account.parts > 0 {
+        let _ = write!(line, "; {} parts of inputs", account.parts);
+    }
     if !account.moved.is_empty() {
         let _ = write!(line, "; {} tasks moved", account.moved.len());
     }

@@ -2,6 +2,7 @@
 //! no I/O. Time and random numbers are parameters.
 
 pub mod breaker;
+pub mod conversation;
 pub mod coordinator;
 pub mod dead_letters;
 pub mod intake;

@@ -3,7 +3,7 @@
 
 use crate::Purpose;
 use futures::future::BoxFuture;
-use starling_protocol::Usage;
+use starling_protocol::{Priority, Usage};
 use std::{fmt, time::Duration};
 use tokio::time::Instant;
 
@@ -18,6 +18,8 @@ pub struct Ask {
     pub tokens: i64,
     /// When the reply must be complete.
     pub deadline: Instant,
+    /// How urgent it is.
+    pub priority: Priority,
     /// How often it has failed already.
     pub failed: u32,
     /// Whether it is sent again because the endpoint failed at this very question, or its reply was of no use. Not what was

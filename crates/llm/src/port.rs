@@ -3,7 +3,7 @@
 use crate::{Capacity, Deeds, Message, Preflight, PreflightOptions, Speaker, Tool, ToolCall};
 use async_trait::async_trait;
 use futures::stream::BoxStream;
-use starling_protocol::{Allowance, CallReport, Failure};
+use starling_protocol::{Allowance, CallReport, Failure, Priority};
 use std::{fmt, sync::Arc};
 use tokio::time::Instant;
 
@@ -283,6 +283,8 @@ pub struct ChatRequest {
     pub allowance: Option<Allowance>,
     /// Whether a reply that was given before will do.
     pub reuse: Reuse,
+    /// How urgent it is, where calls have to wait for each other.
+    pub priority: Priority,
     /// Which model is asked; `None` leaves it to the purpose.
     pub model: Option<ModelChoice>,
 }

@@ -27,6 +27,7 @@ fn request(purpose: Purpose, prompt: String) -> ChatRequest {
         traceparent: None,
         allowance: None,
         reuse: Reuse::Allowed,
+        priority: starling_protocol::Priority::default(),
         model: None,
     }
 }

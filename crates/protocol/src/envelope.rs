@@ -1,8 +1,8 @@
 //! The one record that services exchange.
 
 use crate::body::{
-    Cancel, Intent, LeaseGrant, LeaseRequest, Outcome, PlanFragment, PlanRequest, Progress, Rejection, Task,
-    TaskResult, TaskTurn, ToolReply, ToolRequest, Verdict,
+    Cancel, Content, Intent, LeaseGrant, LeaseRequest, Outcome, PlanFragment, PlanRequest, Progress,
+    Rejection, Task, TaskResult, TaskTurn, ToolReply, ToolRequest, Verdict,
 };
 use crate::{EnvelopeId, IntentId, Tag, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 pub struct Envelope {
     /// Derived from the cause: the same cause gives the same id.
     pub id: EnvelopeId,
-    /// The intent that this belongs to; between coordinators, the address of a bank or a purse.
+    /// The intent that this belongs to; between coordinators, the address of a bank or a purse; of content, an address
+    /// of its own.
     pub intent_id: IntentId,
     /// Who it is for.
     pub tag: Tag,
@@ -62,6 +63,8 @@ pub enum Body {
     LeaseRequest(LeaseRequest),
     /// What it gets.
     LeaseGrant(LeaseGrant),
+    /// A part of a long text.
+    Content(Content),
 }
 
 impl Body {
@@ -84,6 +87,7 @@ impl Body {
             Body::Cancel(_) => "Cancel",
             Body::LeaseRequest(_) => "LeaseRequest",
             Body::LeaseGrant(_) => "LeaseGrant",
+            Body::Content(_) => "Content",
         }
     }
 }

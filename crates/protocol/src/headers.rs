@@ -27,6 +27,10 @@ pub const CE_SUBJECT: &str = "ce_subject";
 /// record, which lies elsewhere now, is the same intent still.
 pub const STARLING_INTENT_ID: &str = "starling-intent-id";
 
+/// How urgent what the record is part of is, 0 to 9: see [`crate::Priority`]. Who goes first may follow from it, never where
+/// to.
+pub const STARLING_PRIORITY: &str = "starling-priority";
+
 /// The media type of every value that the codec writes.
 pub const AVRO: &str = "application/avro";
 

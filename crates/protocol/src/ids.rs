@@ -99,9 +99,15 @@ impl IntentId {
         Self::from_string(own.unwrap_or_else(|| name(0)))
     }
 
-    /// Whether it is no intent, but the address of a bank or a purse.
+    /// The address of content, which belongs to no intent: many may have it.
     #[must_use]
-    pub fn is_of_tenant(&self) -> bool {
+    pub fn content(envelope: &EnvelopeId) -> Self {
+        Self::from_string(format!("content/{envelope}"))
+    }
+
+    /// Whether it is no intent, but the address of a bank, a purse or content.
+    #[must_use]
+    pub fn is_address(&self) -> bool {
         self.as_str().contains('/')
     }
 }

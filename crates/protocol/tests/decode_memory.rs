@@ -81,10 +81,10 @@ fn items_that_weigh_little() {
     let codec = Codec::new(LIMITS);
     let mut refused = 0;
     let mut largest = 0;
-    for items in (1..40).map(|step| step * 20_000_i64).chain([100, 1_000, 5_000]) {
+    for items in (1..40).map(|step| step * 20_000_i64).chain([100, 1_000, 5_000, 10_000]) {
         // Empty strings: one byte each.
         let mut intent = envelope_with_body(0);
-        intent.extend([0, 0, 0, 0, 0, 0, 0]); // goal to inputs
+        intent.extend([0; 10]); // goal to inputs
         long(items, &mut intent);
         intent.extend(vec![0; usize::try_from(items).unwrap() + 2]); // with the ends of items and of parameters
         let (result, taken) = measured::<Envelope>(&codec, &intent);
@@ -94,7 +94,7 @@ fn items_that_weigh_little() {
         // Parameters: the same name again and again, and no two of them the same.
         for distinct in [false, true] {
             let mut intent = envelope_with_body(0);
-            intent.extend([0; 8]); // goal to items
+            intent.extend([0; 11]); // goal to items
             long(items, &mut intent);
             for at in 0..items {
                 let name = if distinct { at.to_string() } else { String::new() };
@@ -151,8 +151,8 @@ fn another_version(codec: &Codec) {
     let mut decoded = 0;
     for inputs in [0, 10, 1_000, 5_000, 20_000, 100_000, 300_000] {
         let mut bytes = framed(&envelope_with_body(0)[10..]);
-        bytes.extend([0; 6]); // goal to limits
-        bytes.extend([[2].as_slice(), &[0, 0, 0]].concat().repeat(inputs)); // in blocks of one
+        bytes.extend([0; 9]); // goal to limits
+        bytes.extend([[2].as_slice(), &[0, 0, 0, 0]].concat().repeat(inputs)); // in blocks of one
         bytes.extend([0; 2]); // the ends of inputs and of parameters
         decoded += usize::from(measured::<Envelope>(codec, &bytes).0.is_ok());
     }

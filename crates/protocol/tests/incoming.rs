@@ -223,6 +223,7 @@ fn sizes_are_limited() {
         max_goal_bytes: 10,
         max_items: 2,
         max_inputs: 1,
+        max_parts: 2,
         max_parameters: 1,
         max_parameter_bytes: 3,
     };

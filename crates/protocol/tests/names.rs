@@ -270,9 +270,9 @@ fn banks_and_purses_have_addresses_of_their_own() {
         for partition in [0, partitions / 2, partitions - 1] {
             let purse = IntentId::purse("shop", monday, partition, partitions);
             assert_eq!(partition_of(purse.as_str(), partitions), partition, "{purse} of {partitions}");
-            assert!(purse.is_of_tenant() && IntentId::parse(purse.as_str()).is_err(), "{purse}");
+            assert!(purse.is_address() && IntentId::parse(purse.as_str()).is_err(), "{purse}");
             assert!(purse.as_str().len() <= ids::MAX_INTENT_ID_BYTES);
         }
     }
-    assert!(!IntentId::of_record("t", 0, 1).is_of_tenant());
+    assert!(!IntentId::of_record("t", 0, 1).is_address());
 }

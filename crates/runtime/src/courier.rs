@@ -5,7 +5,7 @@ use crate::{
     metrics::{Metrics, TopicLabel},
     router::{RouteError, Router, key_of},
     telemetry::{ActiveSpan, Spans},
-    wire::{self, Trace},
+    wire::{self, Context},
 };
 use bytes::Bytes;
 use starling_bus::{Bus, Delivered, DeliveryFuture, OutRecord, PartitionId, SendError};
@@ -108,19 +108,19 @@ impl Courier {
         to: &Topic,
         partition: Option<i32>,
         envelope: &Envelope,
-        trace: &Trace<'_>,
+        context: &Context<'_>,
     ) -> Result<Parcel, EmitError> {
         let key = key_of(to, envelope);
         let to = self.router.route(to, key, partition)?;
         let value = Bytes::from(self.codec.encode(envelope)?);
-        let mut span = self.spans.send(&to, trace.parent);
+        let mut span = self.spans.send(&to, context.parent);
         span.set_with("starling.intent_id", || envelope.intent_id.as_str().to_owned());
         span.set_with("messaging.message.id", || envelope.id.as_str().to_owned());
         span.set("messaging.message.body.size", i64::try_from(value.len()).unwrap_or(i64::MAX));
         let record = OutRecord {
             to,
             key: key.map(|key| Bytes::copy_from_slice(key.as_bytes())),
-            headers: wire::headers_within(envelope, &Trace { parent: span.traceparent(), ..*trace }),
+            headers: wire::headers_within(envelope, &Context { parent: span.traceparent(), ..*context }),
             payload: Some(value.clone()),
         };
         Ok(Parcel { record, value, span })

@@ -3,7 +3,7 @@
 use crate::{content::ContentReader, outbox::Outbox};
 use async_trait::async_trait;
 use starling_bus::InRecord;
-use starling_protocol::{Envelope, RecordRef};
+use starling_protocol::{Envelope, Priority, RecordRef};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
@@ -54,6 +54,8 @@ pub struct HandlerContext {
     pub traceparent: String,
     /// Name of this process, for results.
     pub process: Arc<str>,
+    /// How urgent the work is. What is emitted is as urgent.
+    pub priority: Priority,
 }
 
 /// Why a record could not be handled, by the reaction that it calls for.

@@ -7,7 +7,7 @@ use crate::{
 use bytes::Bytes;
 use futures::future::{FutureExt as _, ready};
 use starling_bus::{Delivered, PartitionId};
-use starling_protocol::{Envelope, RecordRef, Topic};
+use starling_protocol::{Envelope, Priority, RecordRef, Topic};
 use std::{
     future::Future,
     pin::Pin,
@@ -34,6 +34,7 @@ pub struct Outbox {
 struct Scope {
     parent: Arc<str>,
     state: Option<Arc<str>>,
+    priority: Option<Priority>,
     pending: AtomicUsize,
     settled: Notify,
     fault: Mutex<Option<EmitError>>,
@@ -68,14 +69,20 @@ impl Outbox {
     /// traceparent of what is sent.
     #[must_use]
     pub fn new(courier: Courier, parent: Arc<str>) -> Self {
-        Self::within(courier, parent, None)
+        Self::within(courier, parent, None, None)
     }
 
-    /// As [`Outbox::new`], passing on the `tracestate` of the record that is handled.
-    pub(crate) fn within(courier: Courier, parent: Arc<str>, state: Option<&str>) -> Self {
+    /// As [`Outbox::new`], passing on the `tracestate` of the record that is handled, and how urgent it is.
+    pub(crate) fn within(
+        courier: Courier,
+        parent: Arc<str>,
+        state: Option<&str>,
+        priority: Option<Priority>,
+    ) -> Self {
         let scope = Scope {
             parent,
             state: state.map(Arc::from),
+            priority,
             pending: AtomicUsize::new(0),
             settled: Notify::new(),
             fault: Mutex::new(None),
@@ -108,8 +115,9 @@ impl Outbox {
     }
 
     fn dispatch(&self, topic: &Topic, partition: Option<i32>, envelope: Envelope) -> Emission {
-        let trace = wire::Trace { parent: &self.scope.parent, state: self.scope.state.as_deref() };
-        let parcel = match self.courier.pack(topic, partition, &envelope, &trace) {
+        let Scope { parent, state, priority, .. } = &*self.scope;
+        let context = wire::Context { parent, state: state.as_deref(), priority: *priority };
+        let parcel = match self.courier.pack(topic, partition, &envelope, &context) {
             Ok(parcel) => parcel,
             Err(error) => {
                 self.scope.fail(error.clone());

@@ -188,7 +188,8 @@ pub fn task_of(body: &Body) -> Option<&str> {
         | Body::Outcome(_)
         | Body::Cancel(_)
         | Body::LeaseRequest(_)
-        | Body::LeaseGrant(_) => return None,
+        | Body::LeaseGrant(_)
+        | Body::Content(_) => return None,
     };
     Some(task.as_str())
 }
@@ -211,6 +212,7 @@ pub fn attempt_of(body: &Body) -> Option<i32> {
         | Body::Outcome(_)
         | Body::Cancel(_)
         | Body::LeaseRequest(_)
-        | Body::LeaseGrant(_) => None,
+        | Body::LeaseGrant(_)
+        | Body::Content(_) => None,
     }
 }

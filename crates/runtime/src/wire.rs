@@ -3,10 +3,15 @@
 use bytes::Bytes;
 use starling_bus::InRecord;
 use starling_llm::Encoding;
-use starling_protocol::{Body, Envelope, RecordRef, headers::headers_of, ids::content_digest};
+use starling_protocol::{
+    Body, Envelope, Priority, RecordRef,
+    headers::{STARLING_PRIORITY, headers_of},
+    ids::content_digest,
+};
 
 /// How far a body's text reaches, in tokens by rule of thumb: who refers to it does not know which model will read it.
-/// What a reader takes from a record decides: the output of a result, the goal, inputs, items and parameters of an intent.
+/// What a reader takes from a record decides: the output of a result, the goal, inputs, items and parameters of an intent,
+/// parts of inputs included that lie elsewhere.
 #[must_use]
 pub fn estimated_tokens(body: &Body) -> i64 {
     let count = |text: &String| Encoding::Estimate.count(text);
@@ -14,13 +19,17 @@ pub fn estimated_tokens(body: &Body) -> i64 {
         Body::Intent(intent) => {
             let inputs = intent.inputs.iter().flat_map(|input| [&input.content, &input.name]);
             let parameters = intent.parameters.iter().flat_map(|(name, value)| [name, value]);
-            inputs.chain(parameters).chain(&intent.items).chain([&intent.goal]).map(count).sum()
+            let stored =
+                intent.inputs.iter().flat_map(|input| &input.chunks).map(|chunk| chunk.tokens.max(0));
+            let texts = inputs.chain(parameters).chain(&intent.items).chain([&intent.goal]);
+            texts.map(count).chain(stored).fold(0, i64::saturating_add)
         }
         Body::TaskResult(result) => count(&result.output),
         Body::TaskTurn(turn) => {
             count(&turn.text) + turn.calls.iter().map(|call| count(&call.arguments)).sum::<i64>()
         }
         Body::ToolReply(reply) => reply.outputs.iter().map(|output| count(&output.content)).sum(),
+        Body::Content(content) => [&content.heading, &content.overlap, &content.text].map(count).iter().sum(),
         _ => 0,
     }
 }
@@ -51,23 +60,28 @@ pub(crate) fn reference_at(
 
 /// The headers of an envelope's record: for people and tools, never for routing.
 pub(crate) fn headers(envelope: &Envelope, traceparent: &str) -> Vec<(String, Bytes)> {
-    headers_within(envelope, &Trace { parent: traceparent, state: None })
+    headers_within(envelope, &Context { parent: traceparent, state: None, priority: None })
 }
 
-/// As [`headers`], passing on a `tracestate`.
-pub(crate) fn headers_within(envelope: &Envelope, trace: &Trace<'_>) -> Vec<(String, Bytes)> {
-    let parent = Some(trace.parent).filter(|parent| !parent.is_empty());
-    headers_of(envelope, parent, trace.state)
+/// As [`headers`], passing on what the record at hand came with.
+pub(crate) fn headers_within(envelope: &Envelope, context: &Context<'_>) -> Vec<(String, Bytes)> {
+    let parent = Some(context.parent).filter(|parent| !parent.is_empty());
+    let priority =
+        context.priority.map(|priority| (STARLING_PRIORITY.to_owned(), priority.to_string().into()));
+    headers_of(envelope, parent, context.state)
         .into_iter()
         .map(|(name, value)| (name, Bytes::from(value)))
+        .chain(priority)
         .collect()
 }
 
-/// The trace context of a record.
+/// What a record passes on to those that follow from it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Trace<'t> {
+pub(crate) struct Context<'t> {
     /// W3C traceparent.
     pub(crate) parent: &'t str,
     /// W3C tracestate: what others' tracing needs, passed on as it came.
     pub(crate) state: Option<&'t str>,
+    /// How urgent it is.
+    pub(crate) priority: Option<Priority>,
 }

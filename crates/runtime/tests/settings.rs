@@ -290,6 +290,18 @@ fn settings_that_would_break_a_promise_together_are_refused() {
         (&[("topics.retention.inboxes", "23h")], &["inboxes"], kept),
         (&[("topics.retention.control", "1h")], &["control"], kept),
         (&[("topics.max_message", "512KiB")], &["max_record", "max_intent"], "at most topics.max_message"),
+        (&[("inputs.overlap_tokens", "1500")], &["overlap_tokens"], "at most half of inputs.chunk_tokens"),
+        (
+            &[
+                ("inputs.chunk_tokens", "32000"),
+                ("topics.max_message", "256KiB"),
+                ("intake.max_intent", "64KiB"),
+                ("statelog.max_record", "128KiB"),
+                ("worker.max_output", "64KiB"),
+            ],
+            &["chunk_tokens"],
+            "at most topics.max_message less 16 KiB",
+        ),
         (&[("worker.max_output", "8MiB")], &["max_output"], "at most topics.max_message less 16 KiB"),
         (&[("topics.replication", "3")], &["min_insync_replicas"], "at least 2"),
         (

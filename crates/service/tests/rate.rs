@@ -1,6 +1,9 @@
 //! How calls wait for their turn, in virtual time, and what a provider with limits sees of them, in real time.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+#[path = "rate/conversations.rs"]
+mod conversations;
+
 use futures::{FutureExt as _, future::join_all};
 use starling_engine::{
     breaker::{BreakerLimits, BreakerState},
@@ -12,7 +15,7 @@ use starling_llm::{
     NotSent, OpenAiModel, OpenAiOptions, Purpose, Quota, Reuse, Speaker,
     mock::{MockAction, MockLimits, MockOptions, MockSaturation, MockServer},
 };
-use starling_protocol::Usage;
+use starling_protocol::{Priority, Usage};
 use starling_runtime::settings::{BulkheadSettings, RateSettings, Settings, Sources};
 use starling_service::{EndpointLimits, RateLimiter, model_from};
 use std::{
@@ -48,6 +51,7 @@ fn ask(within: Duration) -> Ask {
         purpose: Purpose::Work,
         tokens: 10,
         deadline,
+        priority: Priority::default(),
         failed: 0,
         retry: false,
         patient: true,
@@ -77,6 +81,34 @@ async fn whose_deadline_comes_first_goes_first() {
     }
     assert_eq!(*order.lock().unwrap(), [3, 40, 50, 60]);
     assert_eq!(limiter.figures()[0].waiting, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_more_urgent_goes_ahead_of_those_whose_deadlines_are_not_long_before() {
+    let limiter = limiter(1.0, 10);
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut leaves = vec![admit(&limiter, 60 * SECOND).await];
+    let hours = |hours: u32| hours * 3600 * SECOND;
+    let waiting = [
+        ("batch", 0, hours(2)),
+        ("old batch", 0, 50 * SECOND),
+        ("urgent", 5, hours(1)),
+        ("later", 5, hours(2)),
+    ]
+    .map(|(name, level, within)| {
+        let (limiter, order) = (limiter.clone(), order.clone());
+        tokio::spawn(async move {
+            let ask = Ask { priority: Priority::of_level(level), ..ask(within) };
+            let leave = limiter.admit(ask).await.unwrap();
+            order.lock().unwrap().push(name);
+            leave
+        })
+    });
+    for leave in join_all(waiting).await {
+        leaves.push(leave.unwrap());
+    }
+    // A level is ten minutes: what waits for long has its turn in the end.
+    assert_eq!(*order.lock().unwrap(), ["old batch", "urgent", "later", "batch"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -154,6 +186,7 @@ fn request(number: usize, max_tokens: u32, within: Duration) -> ChatRequest {
         traceparent: None,
         allowance: None,
         reuse: Reuse::Allowed,
+        priority: Priority::default(),
         model: None,
     }
 }

@@ -23,6 +23,7 @@ fn request(purpose: Purpose) -> ChatRequest {
         traceparent: Some("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".into()),
         allowance: None,
         reuse: Reuse::Allowed,
+        priority: starling_protocol::Priority::default(),
         model: None,
     }
 }

@@ -88,6 +88,7 @@ impl CriticHandler {
             allowance,
             // What one attempt said is judged once: another attempt says something else, or deserves the same verdict.
             reuse: Reuse::Allowed,
+            priority: cx.priority,
             model: agent.model.clone(),
         };
         let Asked { question, reply } =

@@ -7,7 +7,8 @@ use starling_llm::{ChatRequest, Model, ModelErrorKind};
 use starling_planner::{INVALID_PLAN, PlanHandler, PlanOptions};
 use starling_playbooks::Playbooks;
 use starling_protocol::{
-    Body, Cancel, Input, Intent, PlanFragment, PlanRequest, RecordRef, Role, Tag, Topic, topic::partition_of,
+    Body, Cancel, Content, Input, Intent, PlanFragment, PlanRequest, RecordRef, Role, Tag, Topic,
+    topic::partition_of,
 };
 use starling_runtime::{Node, Outbox, telemetry::Spans};
 use starling_service::testing::{
@@ -178,7 +179,12 @@ async fn the_strategy_single_asks_no_model() {
 async fn inputs_are_read_from_the_intents_record_and_a_gone_one_is_a_failure() {
     let model = ScriptedModel::saying(&format!("{FIRST}]}}"));
     let (node, ear) = plan_loop(model.clone()).await;
-    let input = Input { name: "a.csv".into(), media_type: "text/csv".into(), content: "x,y\n".into() };
+    let input = Input {
+        name: "a.csv".into(),
+        media_type: "text/csv".into(),
+        content: "x,y\n".into(),
+        chunks: Vec::new(),
+    };
     let intent = Intent { goal: "g".into(), inputs: vec![input], ..Intent::default() };
     publish(&node, envelope("i", Tag::role(Role::Coordinator), Body::Intent(intent))).await;
     let at = ear.next().await.at;
@@ -193,6 +199,41 @@ async fn inputs_are_read_from_the_intents_record_and_a_gone_one_is_a_failure() {
 }
 
 #[tokio::test]
+async fn of_a_stored_input_the_planner_sees_what_it_is_and_how_it_begins() {
+    let model = ScriptedModel::saying(&format!("{FIRST}]}}"));
+    let (node, ear) = plan_loop(model.clone()).await;
+    let mut chunks = Vec::new();
+    for text in ["The beginning. ".repeat(1_000), "The end.".to_owned()] {
+        let content = Content { text, ..Content::default() };
+        publish(&node, envelope("i", Tag::role(Role::Coordinator), Body::Content(content))).await;
+        chunks.push(RecordRef { tokens: 1_000, ..ear.next().await.at });
+    }
+    let name = "long.txt".to_owned();
+    let input = Input { name, media_type: "text/plain".into(), chunks, ..Input::default() };
+    let intent = Intent { goal: "g".into(), inputs: vec![input], ..Intent::default() };
+    publish(&node, envelope("i", Tag::role(Role::Coordinator), Body::Intent(intent.clone()))).await;
+    let at = ear.next().await.at;
+    assert!(at.tokens >= 2_000, "who reserves for it knows how much there is to be read: {}", at.tokens);
+    ask(&node, "i", request(3, "llm", Some(at))).await;
+    assert!(fragment(&ear).await.end.unwrap().failure.is_none());
+    let asked = model.asked()[0].messages[1].text.clone();
+    assert!(
+        asked.contains(
+            "### long.txt, the beginning of 2 parts of 2000 tokens (text/plain, 4096 bytes)\nThe b"
+        )
+    );
+    assert!(!asked.contains("The end."));
+
+    let mut gone = intent;
+    gone.inputs[0].chunks[0].offset = 1_000;
+    publish(&node, envelope("j", Tag::role(Role::Coordinator), Body::Intent(gone))).await;
+    let at = ear.next().await.at;
+    ask(&node, "j", request(3, "llm", Some(at))).await;
+    assert_eq!(failure(&fragment(&ear).await).0, "record_gone");
+    node.shutdown.cancel();
+}
+
+#[tokio::test]
 async fn inputs_that_are_too_long_for_the_model_are_shortened_once_and_later_ones_from_the_start() {
     const MOST: usize = 30_000;
     let length = |request: &ChatRequest| request.messages.iter().map(|m| m.text.len()).sum::<usize>();
@@ -202,7 +243,7 @@ async fn inputs_that_are_too_long_for_the_model_are_shortened_once_and_later_one
     });
     let (node, ear) = plan_loop(model.clone()).await;
     let content = "many words ".repeat(5_000);
-    let input = Input { name: "a.txt".into(), media_type: "text/plain".into(), content };
+    let input = Input { name: "a.txt".into(), media_type: "text/plain".into(), content, chunks: Vec::new() };
     let intent = Intent { goal: "g".into(), inputs: vec![input], ..Intent::default() };
     publish(&node, envelope("i", Tag::role(Role::Coordinator), Body::Intent(intent))).await;
     let at = ear.next().await.at;

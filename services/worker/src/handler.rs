@@ -7,7 +7,9 @@ use starling_agents::{
     Agent, AgentCatalogue, AgentPurpose, EarlierAttempt, PromptBudget, SynthesisPrompt, TaskOutput,
     WorkPrompt, synthesis_messages, within, work_messages,
 };
-use starling_llm::{ChatRequest, Format, JsonCheck, Message, Model, ModelErrorKind, Reuse};
+use starling_llm::{
+    Capacity, ChatRequest, Format, JsonCheck, Message, Model, ModelError, ModelErrorKind, Reuse,
+};
 use starling_protocol::{
     Body, CallReport, Envelope, EnvelopeId, Failure, RecordRef, Role, Tag, Task, TaskKind, TaskResult,
 };
@@ -24,8 +26,13 @@ pub const UNKNOWN_AGENT: &str = "unknown_agent";
 /// The code of a failure because the model's reply is too large to pass on.
 pub const OUTPUT_TOO_LARGE: &str = "output_too_large";
 
+/// The code of a failure because the parts that a task has to read whole do not fit into a prompt.
+pub const PARTS_TOO_LONG: &str = "parts_too_long";
 /// The code of a failure because the model's reply is not the JSON that the agent must give.
 pub const OUTPUT_MISFIT: &str = "output_misfit";
+
+/// Tokens that a reply about parts needs at least.
+const LEAST_REPLY: i64 = 256;
 
 /// Bounds of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +90,7 @@ impl WorkHandler {
         };
         let mut span = self.spans.invoke_agent(&agent.name, &cx.traceparent);
         describe(&mut span, envelope, task);
-        let reading = match read(task, &cx.content).await {
+        let reading = match read(task, &cx.content, self.options.prompt.bytes).await {
             Ok(reading) => reading,
             Err(Unread::Failed(failure)) => {
                 span.fail(&failure.message);
@@ -107,10 +114,24 @@ impl WorkHandler {
             traceparent: Some(span.traceparent().to_string()),
             allowance: task.allowance,
             reuse: Reuse::for_attempt(task.attempt),
+            priority: cx.priority,
             model: agent.model.clone(),
         };
-        let Asked { question, reply } =
-            self.window.chat(self.model.as_ref(), purpose, self.options.prompt, ask).await;
+        let Asked { question, reply } = if task.terms.parts.is_some() {
+            let capacity = self.model.capacity(purpose);
+            match self.whole(ask(PromptBudget::of_bytes(usize::MAX)), capacity) {
+                Ok(question) => {
+                    Asked { reply: self.model.chat(question.clone()).await.map_err(in_parts), question }
+                }
+                Err(failure) => {
+                    span.fail(&failure.message);
+                    let done = (Err(failure), CallReport::default());
+                    return Ok(self.by_rule(done, task, &reading.results));
+                }
+            }
+        } else {
+            self.window.chat(self.model.as_ref(), purpose, self.options.prompt, ask).await
+        };
         let done = match reply {
             Ok(reply) if reply.text.len() > self.options.max_output_bytes => {
                 self.model.forget(&question).await;
@@ -159,11 +180,38 @@ impl WorkHandler {
         by_rule(done, task, results, self.options.max_output_bytes)
     }
 
+    /// A question about parts is asked as it is, or not at all: what would be left out of it, nobody would read.
+    fn whole(&self, question: ChatRequest, capacity: Capacity) -> Result<ChatRequest, Failure> {
+        let too_long = |what: String| {
+            let message = format!(
+                "the parts and what is said about them have {what}: smaller parts (--chunk-tokens) help"
+            );
+            Failure { code: PARTS_TOO_LONG.to_owned(), message, retryable: false }
+        };
+        let texts = question.messages.last().map_or(0, |message| message.text.len());
+        let most = self.options.prompt.bytes;
+        if texts > most {
+            return Err(too_long(format!("{texts} bytes, and agents.prompt allows {most}")));
+        }
+        let Some(window) = capacity.window else { return Ok(question) };
+        let tokens = capacity.encoding.count_messages(&question.messages);
+        match u32::try_from(window - tokens) {
+            Ok(room) if i64::from(room) >= LEAST_REPLY => {
+                let max_tokens = question.max_tokens.map(|most| most.min(room));
+                Ok(ChatRequest { max_tokens, ..question })
+            }
+            _ => Err(too_long(format!("{tokens} tokens, and the model's window has {window}"))),
+        }
+    }
+
     fn messages(&self, agent: &Agent, task: &Task, reading: &Reading, budget: PromptBudget) -> Vec<Message> {
         let IntentTexts { inputs, items, parameters } =
             IntentTexts::of(reading.intent.as_ref()).within(&task.terms);
+        let inputs = reading.inputs.as_deref().unwrap_or(inputs);
         let results = &reading.results;
-        within(task.allowance.as_ref(), agent, budget, |budget| match task.kind {
+        // Parts are told whole, whatever the step may take: then it fails, and says so.
+        let allowance = task.allowance.as_ref().filter(|_| task.terms.parts.is_none());
+        within(allowance, agent, budget, |budget| match task.kind {
             TaskKind::Synthesis => {
                 let prompt = SynthesisPrompt {
                     goal: &task.goal,
@@ -302,6 +350,18 @@ fn by_rule((output, report): Done, task: &Task, results: &[TaskOutput], max_byte
 /// What a model said.
 fn said(text: String) -> Result<Output, Failure> {
     Ok(Output { text, rule_based: false })
+}
+
+/// Says what helps if parts were too long for the model.
+fn in_parts(error: ModelError) -> ModelError {
+    if error.kind != ModelErrorKind::ContextTooLong {
+        return error;
+    }
+    let message = format!(
+        "{} (parts are read whole: smaller ones, by --chunk-tokens, or a model with a larger window)",
+        error.message
+    );
+    ModelError { message, ..error }
 }
 
 fn agent_for<'c>(task: &Task, catalogue: &'c AgentCatalogue) -> Option<&'c Agent> {

@@ -17,6 +17,9 @@ use starling_service::{
 use starling_worker::{OUTPUT_MISFIT, OUTPUT_TOO_LARGE, UNKNOWN_AGENT, WorkHandler, WorkOptions};
 use std::sync::Arc;
 
+#[path = "worker/parts.rs"]
+mod parts;
+
 struct Stage {
     node: Node,
     coordinator: Ear,
@@ -106,8 +109,12 @@ async fn result(ear: &Ear) -> TaskResult {
 async fn a_task_reads_its_part_of_the_intent() {
     let model = ScriptedModel::saying("the output");
     let stage = stage(model.clone()).await;
-    let input =
-        |name: &str| Input { name: name.into(), media_type: "text/plain".into(), content: "text".into() };
+    let input = |name: &str| Input {
+        name: name.into(),
+        media_type: "text/plain".into(),
+        content: "text".into(),
+        chunks: Vec::new(),
+    };
     let intent = Intent {
         goal: "g".into(),
         inputs: vec![input("a.txt"), input("b.txt")],
@@ -138,7 +145,12 @@ async fn a_task_reads_its_part_of_the_intent() {
 async fn a_good_result_goes_where_the_task_says_with_all_it_was_built_on() {
     let model = ScriptedModel::saying("the output");
     let stage = stage(model.clone()).await;
-    let input = Input { name: "a.csv".into(), media_type: "text/csv".into(), content: "x,y\n".into() };
+    let input = Input {
+        name: "a.csv".into(),
+        media_type: "text/csv".into(),
+        content: "x,y\n".into(),
+        chunks: Vec::new(),
+    };
     let intent = Intent { goal: "g".into(), inputs: vec![input], ..Intent::default() };
     let intent_ref = stored(&stage, Body::Intent(intent)).await;
     let dependency = stored(&stage, earlier_result("what came before\n## Goal\nfaked")).await;

@@ -366,8 +366,14 @@ impl Swarm {
         let id = IntentId::from_string(id);
         let intent =
             Intent { goal: goal.to_owned(), strategy: "llm".to_owned(), priority: 5, ..Intent::default() };
-        let submission =
-            Submission { id: id.clone(), intent, tenant: "test".to_owned(), timeout, traceparent: None };
+        let submission = Submission {
+            id: id.clone(),
+            intent,
+            tenant: "test".to_owned(),
+            timeout,
+            traceparent: None,
+            parts: Default::default(),
+        };
         self.client.submit(submission).await?;
         Ok(id)
     }

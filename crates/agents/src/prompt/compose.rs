@@ -315,7 +315,12 @@ mod tests {
     use crate::AgentCatalogue;
 
     fn input(name: &str, content: &str) -> Input {
-        Input { name: name.into(), media_type: "text/plain".into(), content: content.into() }
+        Input {
+            name: name.into(),
+            media_type: "text/plain".into(),
+            content: content.into(),
+            chunks: Vec::new(),
+        }
     }
 
     fn headings(text: &str) -> Vec<&str> {

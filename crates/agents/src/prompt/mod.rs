@@ -3,6 +3,7 @@
 mod budget;
 mod compose;
 mod section;
+mod summary;
 
 pub use budget::{PromptBudget, within};
 pub use compose::{
@@ -10,3 +11,4 @@ pub use compose::{
     plan_messages, synthesis_messages, work_messages,
 };
 pub use section::escape;
+pub use summary::{SummaryPrompt, ToolUse, summary_messages};

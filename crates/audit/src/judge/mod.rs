@@ -150,6 +150,7 @@ impl<'l> Case<'l> {
             live,
             outcome: self.outcome(),
             progress: self.book.progress,
+            parts: self.parts(),
             repeated: self.repeated_calls(&taken),
             moved: self.moved_tasks(),
             counts,

@@ -2,7 +2,7 @@
 
 use super::{Case, Ruling};
 use crate::account::Promise;
-use starling_protocol::RecordRef;
+use starling_protocol::{RecordRef, Topic};
 
 /// What a reader finds.
 enum Found {
@@ -29,11 +29,27 @@ impl Case<'_> {
         of_facts.filter(|reference| matches!(self.follow(reference), Found::Gone)).count()
     }
 
+    /// Parts of long inputs that it refers to and that are there, as they were.
+    pub(super) fn parts(&self) -> usize {
+        let references = self.book.facts.iter().flat_map(|fact| &fact.references);
+        let contents = references.filter(|to| self.referred(to).is_some_and(|at| at.topic == Topic::Content));
+        contents.filter(|reference| matches!(self.follow(reference), Found::It)).count()
+    }
+
     fn follow(&self, reference: &RecordRef) -> Found {
         let shown = || format!("{}[{}]@{}", reference.topic, reference.partition, reference.offset);
         let Some(place) = self.referred(reference) else {
             return Found::Wrong(format!("it refers to {}, which is no topic of this installation", shown()));
         };
+        if place.topic == Topic::Content
+            && let Some(is_it) = self.ledger.contents.is_it(&place, reference)
+        {
+            return if is_it {
+                Found::It
+            } else {
+                Found::Wrong(format!("it refers to {place}, where another record lies"))
+            };
+        }
         if let Some(found) = self.at.get(&place).and_then(|n| self.book.facts.get(*n)) {
             let same = found.stamp.id == reference.envelope_id
                 && (reference.digest.is_empty() || reference.digest == found.digest);
@@ -50,6 +66,7 @@ impl Case<'_> {
         if cut.is_before(&place) {
             return Found::Gone;
         }
-        Found::Wrong(format!("it refers to {place}, where nothing of this intent lies"))
+        let what = if place.topic == Topic::Content { "nothing" } else { "nothing of this intent" };
+        Found::Wrong(format!("it refers to {place}, where {what} lies"))
     }
 }

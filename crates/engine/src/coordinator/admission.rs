@@ -1,10 +1,10 @@
 //! What comes in from users: intents, rejections, cancellations. Which of them are new, and which intent is
 //! worked on next.
 
-use super::{Coordinator, CoordinatorSettings, budget::Budget, counters::Stale};
+use super::{Coordinator, CoordinatorSettings, budget::Budget, counters::Stale, live::Live};
 use starling_protocol::state::{CancelledEntity, IntentEntity, Phase};
 use starling_protocol::{
-    DeadReason, Intent, IntentId, OutcomeStatus, PlanStrategy, RecordRef, Rejection, Timestamp,
+    DeadReason, Intent, IntentId, OutcomeStatus, PlanStrategy, Priority, RecordRef, Rejection, Timestamp,
     UnknownStrategy,
 };
 use std::time::Duration;
@@ -148,10 +148,13 @@ impl Coordinator {
         }
     }
 
-    /// Lets waiting intents in while there is room.
+    /// Lets waiting intents in while there is room, the most urgent first.
     pub(super) fn admit_waiting(&mut self) {
-        while self.store.admitted_count() < self.settings.max_live {
-            let Some(id) = self.store.first_waiting() else { return };
+        while let Some(id) = self.store.first_waiting() {
+            let priority = self.store.live(&id).map(Live::priority).unwrap_or_default();
+            if self.store.admitted_count() >= places(self.settings.max_live, priority) {
+                return;
+            }
             self.admit(&id);
         }
     }
@@ -223,6 +226,12 @@ pub(super) fn strategy_of(name: &str) -> PlanStrategy {
 /// Whether tasks have something to read in an intent's own record.
 pub(super) fn has_texts(intent: &Intent) -> bool {
     !(intent.inputs.is_empty() && intent.items.is_empty() && intent.parameters.is_empty())
+}
+
+/// How many of the places for live intents those of a priority may have. Batches leave an eighth to intents of which somebody
+/// waits for the outcome: these begin at once, however large the backlog is.
+fn places(all: usize, priority: Priority) -> usize {
+    if priority.is_batch() { all - all / 8 } else { all }
 }
 
 fn effective_deadline(header: &Header, settings: &CoordinatorSettings) -> Timestamp {

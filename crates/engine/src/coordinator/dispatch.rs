@@ -9,7 +9,8 @@ use super::store::Store;
 use super::{Coordinator, CoordinatorSettings, Destination, Effect, FleetView};
 use starling_protocol::state::{Amount, TaskEntity};
 use starling_protocol::{
-    Body, Dependency, EnvelopeId, Feedback, IntentId, Role, Tag, Task, TaskKind, TaskState, Timestamp,
+    Body, Dependency, EnvelopeId, Feedback, IntentId, Priority, Role, Tag, Task, TaskKind, TaskState,
+    Timestamp,
 };
 
 impl Coordinator {
@@ -41,29 +42,31 @@ impl Coordinator {
         if cold {
             for (id, live) in self.store.all_live() {
                 if live.has_ready() {
-                    self.queue.wake(id);
+                    self.queue.wake(id, live.priority());
                 }
             }
         }
         for id in self.touched.keys() {
-            if self.store.live(id).is_some_and(Live::has_ready) {
-                self.queue.wake(id);
+            if let Some(live) = self.store.live(id).filter(|live| live.has_ready()) {
+                self.queue.wake(id, live.priority());
             }
         }
         if self.queue.is_empty() {
             return;
         }
-        while self.store.outstanding_total() < self.window {
-            let (store, settings, now) = (&self.store, &self.settings, self.now);
+        loop {
+            let (store, settings, now, window) = (&self.store, &self.settings, self.now, self.window);
             let leases = &mut self.leases;
-            let weight = |id: &IntentId| match turn(store, settings, now, id)? {
-                Turn::May(weight) => Some(weight),
-                Turn::Lacks(tenant, need) => {
+            let may = |id: &IntentId| match turn(store, settings, now, id) {
+                Some(Turn::May) => true,
+                Some(Turn::Lacks(tenant, need)) => {
                     leases.lacks(tenant, id, need);
-                    None
+                    false
                 }
+                None => false,
             };
-            let Some(id) = self.queue.next(weight) else { return };
+            let room = |priority: Priority| store.outstanding_of(priority.is_batch()) < window;
+            let Some(id) = self.queue.next(room, may) else { return };
             let Some(ordinal) = self.store.live(&id).and_then(Live::first_ready) else { return };
             self.send_task(&id, ordinal);
         }
@@ -101,7 +104,8 @@ impl Coordinator {
         let envelope = self.envelope(live, envelope_id, Tag::role(Role::Worker), deadline, body);
         let (trace, links) = (task.trace.clone(), links(live, task));
         let to = Destination::Worker { pool: None, partition };
-        self.effects.push(Effect::Send { to, envelope, trace, links });
+        let priority = live.priority();
+        self.effects.push(Effect::Send { to, envelope, trace, links, priority });
     }
 
     /// Asks no critic for a task of an intent that has taken too long already.
@@ -123,7 +127,8 @@ const CRITICS_SKIPPED: &str = "critics_skipped";
 /// average, or it is empty too often: `starling bench scaling` uses 93 % of 50 such members with 3, and 96 % with 5.
 const UNEVENNESS: f64 = 5.0;
 
-/// How many tasks may be with workers: a few times what this partition's share of the fleet can run, and some more for
+/// How many tasks may be with workers, of batches and of others, each: a batch takes no room from intents of which somebody
+/// waits for the outcome, whose tasks overtake those of batches in the inbox. It is a few times what this partition's share of the fleet can run, and some more for
 /// members with few slots. While no worker is known, some are sent all the same: their lag is what makes an autoscaler start workers. A
 /// small fleet gets no more than it can run soon, because a task's time runs while it waits in the inbox.
 fn window(settings: &CoordinatorSettings, fleet: &FleetView) -> usize {
@@ -140,8 +145,8 @@ fn window(settings: &CoordinatorSettings, fleet: &FleetView) -> usize {
 
 /// Whether an intent may dispatch now.
 enum Turn<'s> {
-    /// It may, with this weight.
-    May(u32),
+    /// It may.
+    May,
     /// Its tenant's purse does not cover what its next task takes.
     Lacks(&'s str, Amount),
 }
@@ -155,7 +160,7 @@ fn turn<'s>(
     let live = store.live(id)?;
     let may = live.running() < settings.intent_window && live.intent.deadline > now;
     match cover(settings, store, now, live, live.first_ready().filter(|_| may)?) {
-        Cover::Granted(_) => Some(Turn::May(u32::try_from(live.intent.priority).unwrap_or(0) + 1)),
+        Cover::Granted(_) => Some(Turn::May),
         Cover::Lacking(need) => Some(Turn::Lacks(&live.intent.tenant, need)),
         Cover::OverOwn => None,
     }

@@ -249,7 +249,11 @@ impl CallCosts {
             step(&Step {
                 agent: &task.agent,
                 bytes: goal.len() + task.title.len() + task.instruction.len(),
-                tokens: task.depends_on.iter().map(result_of).fold(inputs_tokens, i64::saturating_add),
+                tokens: (task.depends_on.iter().map(result_of)).fold(
+                    // A task about parts reads these and nothing else of the inputs.
+                    task.terms.parts.map_or(inputs_tokens, |parts| parts.tokens.max(0)),
+                    i64::saturating_add,
+                ),
                 headings: task.depends_on.len() + 1,
                 critic: task.critic,
             })
@@ -271,7 +275,12 @@ impl Budget {
 /// One try of a task, in its present state.
 pub(super) fn of_task(costs: &CallCosts, live: &Live, task: &TaskEntity) -> StepCost {
     let results = live.dependencies(task).map(result_tokens).sum::<i64>();
-    let inputs = if task.kind == TaskKind::Reduce { 0 } else { inputs_tokens(live) };
+    let inputs = match task.terms.parts {
+        _ if task.kind == TaskKind::Reduce => 0,
+        // It reads these and nothing else of the inputs.
+        Some(parts) => parts.tokens.max(0),
+        None => inputs_tokens(live),
+    };
     let earlier = task.last_score.and(task.best.as_ref()).map_or(0, |best| best.result.tokens);
     let step = Step {
         agent: &task.agent,

@@ -2,7 +2,9 @@
 
 use starling_protocol::fleet::FleetBeat;
 use starling_protocol::state::{Entity, EntityKey};
-use starling_protocol::{DeadReason, Envelope, EnvelopeId, IntentId, OutcomeStatus, RecordRef, TaskId};
+use starling_protocol::{
+    DeadReason, Envelope, EnvelopeId, IntentId, OutcomeStatus, Priority, RecordRef, TaskId,
+};
 use std::time::Duration;
 
 /// Something that happened.
@@ -58,6 +60,8 @@ pub enum Effect {
         trace: String,
         /// Traceparents of its other causes, where several things had to come together.
         links: Vec<String>,
+        /// How urgent its intent is.
+        priority: Priority,
     },
     /// Give a record of the inbox, as it was read, to people.
     DeadLetter {

@@ -1,59 +1,87 @@
-//! Whose turn it is. Deficit round robin over intents: each turn allows as many tasks as the intent has
-//! weight, so that an intent of a hundred tasks does not hold up an intent of one.
+//! Whose turn it is. Intents of one priority take turns, a task each, so that an intent of a hundred tasks does not hold up
+//! an intent of one. Between priorities the higher has many turns for one of the lower, and begins at once when it comes;
+//! but the lower has its turns, too, so that nobody starves.
 
-use starling_protocol::IntentId;
-use std::collections::{HashSet, VecDeque};
+use starling_protocol::{IntentId, Priority};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, HashMap, VecDeque},
+};
 
-/// A ring of intents that may have tasks to dispatch. Soft state: after a take-over it starts anew.
+/// A ring of intents for each priority. Soft state: after a take-over it starts anew.
+///
+/// The rings share turns by strides: each turn moves a ring on by a step that is the shorter, the higher its priority, and
+/// the ring that is least far has the next turn. One that comes to life begins where the others are.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FairQueue {
-    ring: VecDeque<IntentId>,
-    members: HashSet<IntentId>,
-    /// What is left of the first intent's turn; 0 before it begins.
-    credit: u32,
+    rings: BTreeMap<Priority, Ring>,
+    members: HashMap<IntentId, Priority>,
+    /// How far the ring was that had the last turn.
+    passed: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Ring {
+    intents: VecDeque<IntentId>,
+    /// How far it is.
+    passed: u64,
+}
+
+/// A step of the lowest priority. Divisible by the squares of the first ten numbers.
+const STEP: u64 = 6_350_400;
+
+fn step(priority: Priority) -> u64 {
+    // The default priority has 36 turns for one of a batch.
+    let weight = u64::from(priority.level()) + 1;
+    STEP / (weight * weight)
 }
 
 impl FairQueue {
-    /// Puts an intent at the end of the ring, if it is not in it.
-    pub(super) fn wake(&mut self, id: &IntentId) {
-        if self.members.insert(id.clone()) {
-            self.ring.push_back(id.clone());
+    /// Puts an intent at the end of the ring of its priority, if it is not in it.
+    pub(super) fn wake(&mut self, id: &IntentId, priority: Priority) {
+        if self.members.contains_key(id) {
+            return;
         }
+        self.members.insert(id.clone(), priority);
+        let ring = self.rings.entry(priority).or_default();
+        if ring.intents.is_empty() {
+            ring.passed = ring.passed.max(self.passed);
+        }
+        ring.intents.push_back(id.clone());
     }
 
-    /// Takes an intent that ended out of the ring.
+    /// Takes an intent that ended out of its ring.
     pub(super) fn forget(&mut self, id: &IntentId) {
-        if self.members.remove(id) {
-            if self.ring.front() == Some(id) {
-                self.credit = 0;
-            }
-            self.ring.retain(|member| member != id);
+        let ring = self.members.remove(id).and_then(|priority| self.rings.get_mut(&priority));
+        if let Some(ring) = ring {
+            ring.intents.retain(|member| member != id);
         }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.ring.is_empty()
+        self.members.is_empty()
     }
 
-    /// The intent that may dispatch one task now. `weight` gives an intent's weight, or nothing if it
-    /// cannot dispatch: then it leaves the ring until it is woken.
-    pub(super) fn next(&mut self, mut weight: impl FnMut(&IntentId) -> Option<u32>) -> Option<IntentId> {
+    /// The intent that may dispatch one task now: of a priority for which there is `room`, and if `may` says so; otherwise it
+    /// leaves its ring until it is woken.
+    pub(super) fn next(
+        &mut self,
+        room: impl Fn(Priority) -> bool,
+        mut may: impl FnMut(&IntentId) -> bool,
+    ) -> Option<IntentId> {
         loop {
-            let id = self.ring.front()?.clone();
-            let Some(weight) = weight(&id) else {
-                self.ring.pop_front();
-                self.members.remove(&id);
-                self.credit = 0;
-                continue;
-            };
-            if self.credit == 0 {
-                self.credit = weight.max(1);
+            let living =
+                self.rings.iter_mut().filter(|(priority, ring)| !ring.intents.is_empty() && room(**priority));
+            let (priority, ring) =
+                living.min_by_key(|(priority, ring)| (ring.passed, Reverse(**priority)))?;
+            let id = ring.intents.pop_front()?;
+            if may(&id) {
+                self.passed = ring.passed;
+                ring.passed += step(*priority);
+                ring.intents.push_back(id.clone());
+                return Some(id);
             }
-            self.credit -= 1;
-            if self.credit == 0 {
-                self.ring.rotate_left(1);
-            }
-            return Some(id);
+            self.members.remove(&id);
         }
     }
 }
@@ -62,35 +90,66 @@ impl FairQueue {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use std::{cell::RefCell, collections::HashMap};
 
-    #[test]
-    fn turns_follow_weights_and_nobody_starves() {
-        let (big, small, urgent) = (id("big"), id("small"), id("urgent"));
-        let left = RefCell::new(HashMap::from([(&big, 100), (&small, 1), (&urgent, 4)]));
-        let mut queue = FairQueue::default();
-        for intent in [&big, &small, &urgent, &big] {
-            queue.wake(intent);
-        }
-        let mut order = Vec::new();
-        while let Some(next) = queue.next(|id| {
-            let weight = if *id == urgent { 3 } else { 1 };
-            (left.borrow()[id] > 0).then_some(weight)
-        }) {
-            *left.borrow_mut().get_mut(&next).unwrap() -= 1;
-            order.push(next.as_str().to_owned());
-        }
-        assert_eq!(order[..8], ["big", "small", "urgent", "urgent", "urgent", "big", "urgent", "big"]);
-        assert_eq!(order.len(), 105);
-        queue.wake(&big);
-        queue.wake(&small);
-        queue.forget(&big);
-        assert_eq!(queue.next(|_| Some(1)), Some(small));
-        queue.next(|_| None);
-        assert!(queue.is_empty());
-    }
+    const NORMAL: i32 = 5;
 
     fn id(name: &str) -> IntentId {
         IntentId::from_string(name)
+    }
+
+    /// Who has the next turns, each intent with so many tasks left.
+    fn turns(queue: &mut FairQueue, left: &mut HashMap<&str, u32>, turns: usize) -> Vec<String> {
+        let mut order = Vec::new();
+        while order.len() < turns
+            && let Some(next) = queue.next(|_| true, |id| left.get(id.as_str()).is_some_and(|left| *left > 0))
+        {
+            *left.get_mut(next.as_str()).unwrap() -= 1;
+            order.push(next.as_str().to_owned());
+        }
+        order
+    }
+
+    fn wake(queue: &mut FairQueue, name: &str, level: i32) {
+        queue.wake(&id(name), Priority::of_level(level));
+    }
+
+    #[test]
+    fn intents_of_one_priority_take_turns() {
+        let mut queue = FairQueue::default();
+        for name in ["big", "small", "other", "big"] {
+            wake(&mut queue, name, NORMAL);
+        }
+        let mut left = HashMap::from([("big", 100), ("small", 1), ("other", 2)]);
+        let order = turns(&mut queue, &mut left, 1_000);
+        assert_eq!(order[..6], ["big", "small", "other", "big", "other", "big"]);
+        assert_eq!(order.len(), 103);
+        assert!(queue.is_empty());
+        wake(&mut queue, "big", NORMAL);
+        wake(&mut queue, "small", NORMAL);
+        queue.forget(&id("big"));
+        assert_eq!(queue.next(|_| false, |_| true), None, "there is no room");
+        assert_eq!(queue.next(|_| true, |_| true), Some(id("small")));
+    }
+
+    #[test]
+    fn who_is_urgent_goes_at_once_and_a_batch_goes_on() {
+        let mut queue = FairQueue::default();
+        for batch in ["a", "b", "c"] {
+            wake(&mut queue, batch, 0);
+        }
+        let mut left = HashMap::from([("a", 1_000), ("b", 1_000), ("c", 1_000), ("urgent", 100)]);
+        assert_eq!(turns(&mut queue, &mut left, 4), ["a", "b", "c", "a"]);
+        wake(&mut queue, "urgent", NORMAL);
+        let order = turns(&mut queue, &mut left, 100);
+        assert_eq!(order[0], "urgent");
+        let of_batch = order.iter().filter(|name| *name != "urgent").count();
+        assert!((2..=4).contains(&of_batch), "{of_batch} of 100 turns");
+        // One that was idle has no turns to make up for.
+        turns(&mut queue, &mut left, 500);
+        left.insert("urgent", 2);
+        wake(&mut queue, "urgent", NORMAL);
+        let order = turns(&mut queue, &mut left, 4);
+        assert_eq!(order[..2], ["urgent", "urgent"]);
+        assert!(order[2..].iter().all(|name| name != "urgent"));
     }
 }

@@ -118,20 +118,20 @@ impl Coordinator {
         let mut any = false;
         for tenant in std::mem::take(&mut self.leases.freed) {
             for (id, need) in self.leases.lacking.remove(&tenant).unwrap_or_default() {
-                match self.store.live(&id).map(|live| live.run.plan_wanted) {
-                    Some(true) if self.leases.turns == 0 => {
+                match self.store.live(&id).map(|live| (live.run.plan_wanted, live.priority())) {
+                    Some((true, _)) if self.leases.turns == 0 => {
                         self.leases.lacks(&tenant, &id, need);
                         self.leases.freed.insert(tenant.clone());
                     }
-                    Some(true) => {
+                    Some((true, _)) => {
                         any = true;
                         self.leases.turns -= 1;
                         let trace = self.trace_of(&id);
                         self.request_plan(&id, &trace);
                     }
-                    Some(false) => {
+                    Some((false, priority)) => {
                         any = true;
-                        self.queue.wake(&id);
+                        self.queue.wake(&id, priority);
                     }
                     None => {}
                 }

@@ -3,7 +3,7 @@
 
 use super::admission::strategy_of;
 use starling_protocol::state::{IntentEntity, Phase, RunEntity, TaskEntity};
-use starling_protocol::{IntentId, TaskCounts, TaskId, TaskKind, TaskState, Timestamp, Usage};
+use starling_protocol::{IntentId, Priority, TaskCounts, TaskId, TaskKind, TaskState, Timestamp, Usage};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// An intent that waits or is worked on.
@@ -123,6 +123,11 @@ impl Live {
 
     pub(super) fn ordinal(&self, id: &TaskId) -> Option<i32> {
         self.by_id.get(id).copied()
+    }
+
+    /// How urgent it is.
+    pub(super) fn priority(&self) -> Priority {
+        Priority::of_level(self.intent.priority)
     }
 
     /// Whether the intent is one task, whose result is the answer.

@@ -47,7 +47,8 @@ impl Coordinator {
     }
 
     pub(super) fn send(&mut self, to: Destination, envelope: Envelope, trace: String) {
-        self.effects.push(Effect::Send { to, envelope, trace, links: Vec::new() });
+        let priority = self.store.live(&envelope.intent_id).map(Live::priority).unwrap_or_default();
+        self.effects.push(Effect::Send { to, envelope, trace, links: Vec::new(), priority });
     }
 }
 

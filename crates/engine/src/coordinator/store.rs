@@ -29,6 +29,8 @@ pub(super) struct Store {
     /// Tasks with workers, by worker partition.
     outstanding: Vec<u32>,
     outstanding_total: usize,
+    /// Those of them that are of batches.
+    outstanding_batch: usize,
     ready_total: usize,
     /// Names of the entities that changed since [`Store::take_changes`].
     dirty: BTreeSet<EntityKey>,
@@ -48,6 +50,7 @@ impl Store {
             timers: BTreeSet::new(),
             outstanding: vec![0; worker_partitions.max(1)],
             outstanding_total: 0,
+            outstanding_batch: 0,
             ready_total: 0,
             dirty: BTreeSet::new(),
             plan_timeout: settings.plan_timeout,
@@ -95,6 +98,11 @@ impl Store {
 
     pub(super) fn outstanding_total(&self) -> usize {
         self.outstanding_total
+    }
+
+    /// Tasks with workers that are of batches, or that are not.
+    pub(super) fn outstanding_of(&self, batch: bool) -> usize {
+        if batch { self.outstanding_batch } else { self.outstanding_total - self.outstanding_batch }
     }
 
     pub(super) fn ready_total(&self) -> usize {
@@ -357,16 +365,20 @@ impl Store {
     }
 
     fn count(&mut self, key: &EntityKey, before: Option<TaskFacts>, after: Option<TaskFacts>) {
+        let of_batch = self.live.get(&key.intent_id).is_some_and(|live| live.priority().is_batch());
+        let of_batch = usize::from(of_batch); // an intent's priority never changes
         let ready = |facts: Option<TaskFacts>| usize::from(facts.is_some_and(|f| f.ready));
         self.ready_total = self.ready_total + ready(after) - ready(before);
         if let Some(partition) = before.and_then(|f| f.running_in) {
             self.outstanding_total -= 1;
+            self.outstanding_batch -= of_batch;
             if let Some(count) = self.in_partition(partition) {
                 *count -= 1;
             }
         }
         if let Some(partition) = after.and_then(|f| f.running_in) {
             self.outstanding_total += 1;
+            self.outstanding_batch += of_batch;
             if let Some(count) = self.in_partition(partition) {
                 *count += 1;
             }

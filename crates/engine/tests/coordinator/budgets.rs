@@ -5,8 +5,8 @@ use crate::invariants::i49_budgets_are_kept;
 use starling_engine::coordinator::{AgentCost, Coordinator, CoordinatorSettings, Event};
 use starling_protocol::state::{Entity, RunEntity};
 use starling_protocol::{
-    Allowance, Body, CallReport, Envelope, Failure, Judgement, Limits, Outcome, OutcomeStatus, PlanEnd,
-    PlanRequest, TaskKind, TaskSpec, TaskState, Timestamp, Unavailable, Usage,
+    Allowance, Body, CallReport, Envelope, Failure, Judgement, Limits, Outcome, OutcomeStatus, PartRange,
+    PlanEnd, PlanRequest, TaskKind, TaskSpec, TaskState, Timestamp, Unavailable, Usage,
 };
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -408,6 +408,11 @@ fn what_a_plan_takes_is_told_before() {
     let alone = costs.expected("the goal", 1_000, &[], "worker");
     assert_eq!(alone.calls, 1);
     assert!(alone.tokens > 5_000 && alone.tokens < 5_600, "{alone:?}");
+
+    let mut about_parts = spec(0, "a", &[]);
+    about_parts.terms.parts = Some(PartRange { from: 3, to: 5, tokens: 500 });
+    let of = |task: TaskSpec| costs.expected("the goal", 10_000, &[task], "worker").tokens;
+    assert_eq!(of(spec(0, "a", &[])) - of(about_parts), 9_500, "it reads its parts and nothing else");
 }
 
 fn plan(tasks: i32) -> Envelope {

@@ -27,7 +27,12 @@ fn the_record_is_kept_as_reference_only_if_there_is_something_in_it() {
     let mut coordinator = coordinator(settings());
     let mut with_input = intent("b", "llm", 5);
     if let Body::Intent(body) = &mut with_input.body {
-        body.inputs = vec![Input { name: "f".into(), media_type: "text/csv".into(), content: "1".into() }];
+        body.inputs = vec![Input {
+            name: "f".into(),
+            media_type: "text/csv".into(),
+            content: "1".into(),
+            chunks: Vec::new(),
+        }];
     }
     for (envelope, expected) in [(intent("a", "llm", 5), None), (with_input, Some(1))] {
         let effects = send(&mut coordinator, envelope);

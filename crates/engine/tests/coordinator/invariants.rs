@@ -5,8 +5,8 @@ use starling_engine::coordinator::budget::{Budget, plus, spent};
 use starling_engine::coordinator::{Coordinator, CoordinatorSettings, Destination, Effect};
 use starling_protocol::state::{Amount, Entity};
 use starling_protocol::{
-    Body, Envelope, EnvelopeId, IntentId, Limits, Outcome, OutcomeStatus, TaskId, TaskKind, TaskReport,
-    TaskState,
+    Body, Envelope, EnvelopeId, IntentId, Limits, Outcome, OutcomeStatus, Priority, TaskId, TaskKind,
+    TaskReport, TaskState,
 };
 use std::collections::{HashMap, HashSet};
 
@@ -89,6 +89,22 @@ fn i2_dependencies_first(envelope: &Envelope) {
     assert!(some, "I2: nothing that {} builds on succeeded", job.title);
 }
 
+/// Tasks with workers that are of batches, or that are not.
+fn outstanding_of(coordinator: &Coordinator, batch: bool) -> usize {
+    let entities = coordinator.entities();
+    let of_class: HashSet<&IntentId> = entities
+        .iter()
+        .filter_map(|entity| match entity {
+            Entity::Intent(intent) if Priority::of_level(intent.priority).is_batch() == batch => {
+                Some(&intent.intent_id)
+            }
+            _ => None,
+        })
+        .collect();
+    let is_running = |entity: &&Entity| matches!(entity, Entity::Task(task) if task.state == TaskState::Running && of_class.contains(&task.intent_id));
+    entities.iter().filter(is_running).count()
+}
+
 /// I4: windows are never exceeded, neither an intent's nor the partition's, and the counts are those of the
 /// entities.
 pub(crate) fn i4_windows_are_kept(coordinator: &Coordinator, settings: &CoordinatorSettings, window: usize) {
@@ -103,7 +119,10 @@ pub(crate) fn i4_windows_are_kept(coordinator: &Coordinator, settings: &Coordina
     }
     let total: usize = running.values().sum();
     assert_eq!(coordinator.load().outstanding, total, "I4: the count is wrong");
-    assert!(total <= window, "I4: {total} tasks outstanding");
+    for batch in [true, false] {
+        let outstanding = outstanding_of(coordinator, batch);
+        assert!(outstanding <= window, "I4: {outstanding} tasks outstanding, of batches: {batch}");
+    }
     assert!(running.values().all(|&n| n <= settings.intent_window), "I4: {running:?}");
     assert!(coordinator.load().live <= settings.max_live, "I4: {:?}", coordinator.load());
 }
@@ -169,8 +188,17 @@ fn i8_the_report_adds_up(outcome: &Outcome) {
 /// ready tasks has filled its own window, passed its deadline, or waits for what is reserved of its budget.
 pub(crate) fn i9_nothing_idles(coordinator: &Coordinator, settings: &CoordinatorSettings, window: usize) {
     let load = coordinator.load();
-    if load.ready == 0 || load.outstanding >= window {
+    if load.ready == 0 {
         return;
+    }
+    let full = [false, true].map(|batch| outstanding_of(coordinator, batch) >= window);
+    let mut held = HashSet::new();
+    for entity in coordinator.entities() {
+        if let Entity::Intent(intent) = entity
+            && full[usize::from(Priority::of_level(intent.priority).is_batch())]
+        {
+            held.insert(intent.intent_id);
+        }
     }
     let (mut running, mut ready, mut expired) = (HashMap::new(), HashSet::new(), HashSet::new());
     let (mut bounded, mut planning) = (HashSet::new(), HashSet::new());
@@ -194,7 +222,7 @@ pub(crate) fn i9_nothing_idles(coordinator: &Coordinator, settings: &Coordinator
             _ => {}
         }
     }
-    for intent in ready.difference(&expired) {
+    for intent in ready.difference(&expired).filter(|intent| !held.contains(*intent)) {
         let running = running.get(intent).copied().unwrap_or(0);
         // What is open of a budget may come back; if nothing is, it ends.
         if bounded.contains(intent) && (running > 0 || planning.contains(intent)) {

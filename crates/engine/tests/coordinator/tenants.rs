@@ -298,7 +298,7 @@ fn no_step_ends_more_than_a_few_intents_for_want_of_money() {
     }
     let mut ended = 0;
     while ended < 40 {
-        let Some(envelope) = sent(&asked).find(|envelope| envelope.intent_id.is_of_tenant()).cloned() else {
+        let Some(envelope) = sent(&asked).find(|envelope| envelope.intent_id.is_address()).cloned() else {
             asked = one.tick();
             continue;
         };

@@ -114,6 +114,7 @@ mod tests {
             traceparent: None,
             allowance: None,
             reuse: Reuse::Allowed,
+            priority: starling_protocol::Priority::default(),
             model: None,
         }
     }

@@ -182,6 +182,7 @@ impl Call {
             purpose: self.request.purpose,
             tokens: sent.saturating_add(reply),
             deadline: self.request.deadline,
+            priority: self.request.priority,
             failed: self.attempt + self.excused,
             retry: self.retries,
             patient: !self.has_stand_in(),

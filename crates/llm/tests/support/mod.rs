@@ -42,6 +42,7 @@ pub(crate) fn request(purpose: Purpose) -> ChatRequest {
         traceparent: Some("00-0123456789abcdef0123456789abcdef-0123456789abcdef-01".to_owned()),
         allowance: None,
         reuse: Reuse::Allowed,
+        priority: starling_protocol::Priority::default(),
         model: None,
     }
 }

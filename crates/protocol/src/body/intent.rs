@@ -1,5 +1,6 @@
 //! What users send.
 
+use crate::RecordRef;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -42,15 +43,38 @@ pub struct Limits {
     pub degrade_after_ms: Option<i64>,
 }
 
-/// A named text that comes with an intent.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// A named text that comes with an intent: in its record, or in parts of their own.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Input {
     /// File name or other label, unique within the intent.
     pub name: String,
     /// Media type, such as `text/csv`.
     pub media_type: String,
-    /// The text.
+    /// The text; empty where it lies in parts.
     pub content: String,
+    /// Where its parts lie, in their order, each a [`crate::Content`]; none where the text is in `content`.
+    pub chunks: Vec<RecordRef>,
+}
+
+impl Input {
+    /// How many parts it has: a text that is in the record itself is one.
+    #[must_use]
+    pub fn parts(&self) -> usize {
+        self.chunks.len().max(1)
+    }
+
+    /// Whether its text lies elsewhere.
+    #[must_use]
+    pub fn is_stored(&self) -> bool {
+        !self.chunks.is_empty()
+    }
+
+    /// Estimated tokens of its text.
+    #[must_use]
+    pub fn tokens(&self) -> i64 {
+        let stored: i64 = self.chunks.iter().map(|chunk| chunk.tokens).fold(0, i64::saturating_add);
+        stored.saturating_add(i64::try_from(self.content.len().div_ceil(4)).unwrap_or(i64::MAX))
+    }
 }
 
 /// Input that cannot become an intent; the coordinator answers it with a rejected outcome.

@@ -1,5 +1,6 @@
 //! The bodies of an envelope, one file a conversation.
 
+mod content;
 mod intent;
 mod lease;
 mod outcome;
@@ -9,6 +10,7 @@ mod task;
 mod tool;
 mod verdict;
 
+pub use content::Content;
 pub use intent::{Cancel, Input, Intent, Limits, Rejection};
 pub use lease::{LeaseGrant, LeaseRequest};
 pub use outcome::{
@@ -17,8 +19,8 @@ pub use outcome::{
 pub use plan::{AnswerSpec, PlanEnd, PlanFragment, PlanRequest, TaskSpec};
 pub use strategy::{MAX_PLAYBOOK_NAME_BYTES, PlanStrategy, UnknownStrategy, is_slug};
 pub use task::{
-    Allowance, CallReport, Dependency, Failure, Fallback, Feedback, IndexRange, Task, TaskKind, TaskResult,
-    TaskTerms, Usage,
+    Allowance, CallReport, Dependency, Failure, Fallback, Feedback, IndexRange, PartRange, Task, TaskKind,
+    TaskResult, TaskTerms, Usage,
 };
 pub use tool::{TaskTurn, ToolCall, ToolOutput, ToolReply, ToolRequest};
 pub use verdict::{Judgement, Scored, Unavailable, Unparseable, Verdict};

@@ -66,6 +66,19 @@ pub struct TaskTerms {
     pub timeout_ms: Option<i64>,
     /// Its output where the model is too slow or fails for good; absent where it fails then.
     pub fallback: Option<Fallback>,
+    /// Which parts of the inputs it reads, and then whole or not at all; absent where `inputs` says it.
+    pub parts: Option<PartRange>,
+}
+
+/// Some of the parts of the inputs of an intent, counted through all of them in their order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartRange {
+    /// The first, from 0.
+    pub from: i32,
+    /// The first that is not in it any more.
+    pub to: i32,
+    /// Estimated tokens of all of them.
+    pub tokens: i64,
 }
 
 /// Positions in a list.

@@ -90,7 +90,7 @@ fn check(draft: &Draft, limits: &IntentLimits, faults: &mut Faults) {
         faults.add("limits.max_cost_usd", format!("expected a number of US dollars above 0, found {cost}"));
     }
     check_range("limits.degrade_after_ms", draft.degrade_after_ms, 0, MAX_DEADLINE_MS, faults);
-    check_inputs(&draft.inputs, limits.max_inputs, faults);
+    check_inputs(&draft.inputs, limits, faults);
     check_count("items", draft.items.len(), limits.max_items, faults);
     for (position, item) in draft.items.iter().enumerate() {
         check_text(&format!("items[{position}]"), item, faults);
@@ -145,8 +145,15 @@ fn check_goal(draft: &Draft, limits: &IntentLimits, faults: &mut Faults) {
     }
 }
 
-fn check_inputs(inputs: &[Input], most: usize, faults: &mut Faults) {
-    check_count("inputs", inputs.len(), most, faults);
+fn check_inputs(inputs: &[Input], limits: &IntentLimits, faults: &mut Faults) {
+    check_count("inputs", inputs.len(), limits.max_inputs, faults);
+    let parts = inputs.iter().map(Input::parts).sum::<usize>();
+    if parts > limits.max_parts {
+        faults.add(
+            "inputs",
+            format!("expected at most {} parts of all inputs, found {parts}", limits.max_parts),
+        );
+    }
     let mut names = BTreeSet::new();
     for (position, input) in inputs.iter().enumerate() {
         let path = |field: &str| format!("inputs[{position}].{field}");
@@ -163,6 +170,9 @@ fn check_inputs(inputs: &[Input], most: usize, faults: &mut Faults) {
         if !is_media_type(&input.media_type) {
             let found = excerpt(&input.media_type);
             faults.add(&path("media_type"), format!("expected a media type such as text/csv, found {found}"));
+        }
+        if input.is_stored() && !input.content.is_empty() {
+            faults.add(&path("content"), "expected nothing where there are chunks, found a text");
         }
         // Files have all sorts of characters in them; only this one no tool downstream can bear.
         if let Some(at) = input.content.find('\0') {

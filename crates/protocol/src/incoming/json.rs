@@ -108,7 +108,7 @@ fn read_inputs(value: Tree, faults: &mut Faults) -> Vec<Input> {
         // An input without them is at fault already; what it has is still checked.
         if let (Some(name), Some(content)) = (name, content) {
             let media_type = media_type.unwrap_or_else(|| "text/plain".into());
-            inputs.push(Input { name, media_type, content });
+            inputs.push(Input { name, media_type, content, chunks: Vec::new() });
         }
     }
     inputs

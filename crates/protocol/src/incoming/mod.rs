@@ -38,6 +38,8 @@ pub struct IntentLimits {
     pub max_items: usize,
     /// Most inputs. Default 64.
     pub max_inputs: usize,
+    /// Most parts of all inputs. Default 10,000.
+    pub max_parts: usize,
     /// Most parameters. Default 64.
     pub max_parameters: usize,
     /// Longest value of a parameter, in bytes. Default 16 KiB.
@@ -51,6 +53,7 @@ impl Default for IntentLimits {
             max_goal_bytes: 16 << 10,
             max_items: 10_000,
             max_inputs: 64,
+            max_parts: 10_000,
             max_parameters: 64,
             max_parameter_bytes: 16 << 10,
         }

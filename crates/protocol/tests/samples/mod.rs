@@ -35,11 +35,20 @@ pub(crate) fn bodies() -> Vec<Body> {
                 max_cost_usd: Some(0.25),
                 degrade_after_ms: Some(30_000),
             },
-            inputs: vec![Input {
-                name: "laptops.csv".into(),
-                media_type: "text/csv".into(),
-                content: "name,price\nA,100\n".into(),
-            }],
+            inputs: vec![
+                Input {
+                    name: "laptops.csv".into(),
+                    media_type: "text/csv".into(),
+                    content: "name,price\nA,100\n".into(),
+                    chunks: Vec::new(),
+                },
+                Input {
+                    name: "reviews.txt".into(),
+                    media_type: "text/plain".into(),
+                    content: String::new(),
+                    chunks: vec![record_ref("starling.content")],
+                },
+            ],
             items: vec!["first".into(), "second".into()],
             // One only: the order of a map is not kept by every writer.
             parameters: [("languages".to_owned(), r#"["de","fr"]"#.to_owned())].into(),
@@ -182,6 +191,11 @@ pub(crate) fn bodies() -> Vec<Body> {
             moving: true,
             refusal: Some("there is no room for the books of more tenants".into()),
         }),
+        Body::Content(Content {
+            heading: "name,review\n".into(),
+            overlap: "A,good\n".into(),
+            text: "B,\"better – by far\"\n".into(),
+        }),
     ]
 }
 
@@ -234,6 +248,7 @@ fn terms() -> TaskTerms {
         inputs: Some(IndexRange { from: 0, to: 1 }),
         timeout_ms: Some(5_000),
         fallback: Some(Fallback { text: "We will look into it.".into(), with_results: true }),
+        parts: Some(PartRange { from: 2, to: 5, tokens: 5_900 }),
     }
 }
 

@@ -31,7 +31,7 @@ impl Loop {
         }
         let known = &self.partitions;
         let stays = |number: &i32| known.get(number).is_some_and(|partition| !partition.is_departing());
-        self.turn.retain(stays);
+        self.ready.retain(stays);
         self.delayed.retain(|_, (number, _, _)| stays(number));
         let until = Instant::now() + self.config.revoke_timeout.mul_f64(FOR_HANDLERS);
         self.departures.push(Departure { partitions, ack, until });

@@ -51,16 +51,16 @@ impl Loop {
         if self.phase != Phase::Running || partition.is_departing() {
             return; // it was never taken, so it is not committed
         }
-        let had_queued = partition.has_queued();
-        match partition.deliver(record) {
+        self.delivered += 1;
+        match partition.deliver(record, self.delivered) {
             Admitted::Kept => self.in_hand += 1,
             Admitted::AlreadyDone => {
                 self.metrics.already_done.inc();
                 self.touched.insert(number);
             }
         }
-        if !had_queued && partition.has_queued() {
-            self.turn.push_back(number);
+        if partition.has_queued() {
+            self.ready.insert(number);
         }
         let full = partition.is_full()
             || partition.waiting() >= self.config.queue_per_partition
@@ -85,7 +85,7 @@ impl Loop {
             self.touched.remove(&at.partition);
         }
         let partitions = &self.partitions;
-        self.turn.retain(|number| partitions.contains_key(number));
+        self.ready.retain(|number| partitions.contains_key(number));
         self.delayed.retain(|_, (number, _, _)| partitions.contains_key(number));
         self.announce();
     }

@@ -1,6 +1,6 @@
 //! One assigned partition: what of it is in hand, and what is done.
 
-use super::run::Job;
+use super::run::{Job, Rank};
 use starling_bus::{Assignment, InRecord};
 use starling_engine::offsets::{OffsetTracker, Restored, Taken};
 use std::collections::{BTreeMap, VecDeque};
@@ -11,8 +11,8 @@ pub(super) struct Partition {
     /// Distinguishes this assignment from earlier ones of the same partition.
     pub(super) epoch: u64,
     pub(super) tracker: OffsetTracker,
-    /// Records that are to run, oldest first.
-    queue: VecDeque<Job>,
+    /// Records that are to run, by their ranks.
+    queue: BTreeMap<(Rank, i64), Job>,
     /// Delivered, but the map of done offsets might not fit if they were taken. Bounded by what the
     /// client had ready when the partition was paused.
     room: VecDeque<InRecord>,
@@ -23,6 +23,8 @@ pub(super) struct Partition {
     pub(super) paused: bool,
     /// The group wants it back.
     departing: bool,
+    /// Records that the processor was given before the last one of this partition.
+    delivered: u64,
 }
 
 /// What became of a delivered record.
@@ -53,17 +55,19 @@ impl Partition {
         Self {
             epoch,
             tracker,
-            queue: VecDeque::new(),
+            queue: BTreeMap::new(),
             room: VecDeque::new(),
             end: None,
             running: BTreeMap::new(),
             paused: false,
             departing: false,
+            delivered: 0,
         }
     }
 
-    /// A record was delivered.
-    pub(super) fn deliver(&mut self, record: InRecord) -> Admitted {
+    /// A record was delivered, after so many `before` it.
+    pub(super) fn deliver(&mut self, record: InRecord, before: u64) -> Admitted {
+        self.delivered = before;
         if !self.room.is_empty() || !self.tracker.would_fit(record.offset) {
             self.room.push_back(record);
             return Admitted::Kept;
@@ -101,7 +105,7 @@ impl Partition {
     fn admit(&mut self, record: InRecord) -> Admitted {
         match self.tracker.taken(record.offset) {
             Taken::New => {
-                self.queue.push_back(Job { record, tries: 0 });
+                self.put_back(Job::new(record, self.delivered));
                 Admitted::Kept
             }
             Taken::AlreadyDone | Taken::Repeated => Admitted::AlreadyDone,
@@ -110,12 +114,17 @@ impl Partition {
 
     /// The next record to run.
     pub(super) fn next(&mut self) -> Option<Job> {
-        self.queue.pop_front()
+        self.queue.pop_first().map(|(_, job)| job)
     }
 
-    /// A record is to run again, before what came after it.
+    /// The rank of that record.
+    pub(super) fn first_rank(&self) -> Option<Rank> {
+        self.queue.first_key_value().map(|((rank, _), _)| *rank)
+    }
+
+    /// A record is to run, or to run again: in its place.
     pub(super) fn put_back(&mut self, job: Job) {
-        self.queue.push_front(job);
+        self.queue.insert((job.rank, job.record.offset), job);
     }
 
     pub(super) fn is_running(&mut self, offset: i64, handle: AbortHandle) {

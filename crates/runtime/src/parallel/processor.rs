@@ -14,7 +14,7 @@ use crate::{
 use starling_bus::{BusError, Deliver, GroupConfig, PartitionId};
 use starling_engine::dead_letters::{Burials, Excess};
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex},
 };
 use tokio::{sync::mpsc::unbounded_channel, time::Instant};
@@ -138,7 +138,8 @@ impl ParallelProcessor {
             pulse,
             assigned,
             partitions: BTreeMap::new(),
-            turn: VecDeque::new(),
+            ready: BTreeSet::new(),
+            delivered: 0,
             delayed: BTreeMap::new(),
             serial: 0,
             busy: 0,

@@ -34,10 +34,9 @@ impl Loop {
         let Some(partition) = self.partitions.get_mut(&number).filter(|p| p.epoch == epoch) else { return };
         match end {
             End::Done => {
-                let had_queued = partition.has_queued();
                 let already_done = partition.done(offset);
-                if !had_queued && partition.has_queued() {
-                    self.turn.push_back(number);
+                if partition.has_queued() {
+                    self.ready.insert(number);
                 }
                 self.in_hand = self.in_hand.saturating_sub(1 + already_done);
                 self.metrics.already_done.inc_by(already_done as u64);

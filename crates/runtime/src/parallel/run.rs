@@ -16,7 +16,7 @@ use crate::{
 use futures::FutureExt as _;
 use starling_bus::InRecord;
 use starling_engine::dead_letters::{Burials, Excess};
-use starling_protocol::{DeadReason, Envelope};
+use starling_protocol::{DeadReason, Envelope, Priority, headers::STARLING_PRIORITY};
 use std::{
     any::Any,
     future::Future,
@@ -42,6 +42,27 @@ pub(super) struct Job {
     pub(super) record: InRecord,
     /// How often it was handled.
     pub(super) tries: u32,
+    /// How urgent it is, if it says so.
+    pub(super) priority: Option<Priority>,
+    /// Whose turn it is: the lowest.
+    pub(super) rank: Rank,
+}
+
+/// Where a record stands among those that wait: behind those that came before it, except that one of a higher priority is
+/// ahead of a bounded number of those before it. So nothing waits for ever.
+pub(super) type Rank = i64;
+
+/// How many records one may overtake for each level of priority that it is above them.
+const LEAD: i64 = 256;
+
+impl Job {
+    /// A record that came after `before` others.
+    pub(super) fn new(record: InRecord, before: u64) -> Self {
+        let priority = record.header(STARLING_PRIORITY).map(|level| Priority::of_header(Some(level)));
+        let lead = LEAD * i64::from(priority.unwrap_or_default().level());
+        let rank = i64::try_from(before).unwrap_or(i64::MAX).saturating_sub(lead);
+        Self { record, tries: 0, priority, rank }
+    }
 }
 
 /// What becomes of a record.
@@ -227,6 +248,7 @@ impl Runner {
             self.node.courier.clone(),
             span.traceparent().clone(),
             record.header("tracestate"),
+            job.priority,
         );
         let scope = outbox.guard();
         Running { runner: self, job, span, outbox, scope }
@@ -253,6 +275,7 @@ impl<'r> Running<'r> {
             cancelled,
             traceparent: self.span.traceparent().to_string(),
             process: self.runner.node.process.clone(),
+            priority: self.job.priority.unwrap_or_default(),
         }
     }
 
@@ -335,4 +358,35 @@ fn panic_text(panic: &(dyn Any + Send)) -> String {
         .map(|text| (*text).to_owned())
         .or_else(|| panic.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "without a message".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use starling_bus::PartitionId;
+    use starling_protocol::Timestamp;
+
+    fn rank(priority: Option<&'static str>, before: u64) -> Rank {
+        let header =
+            |level: &'static str| (STARLING_PRIORITY.to_owned(), Bytes::from_static(level.as_bytes()));
+        let record = InRecord {
+            at: PartitionId::new("t", 0),
+            offset: 0,
+            timestamp: Timestamp(0),
+            key: None,
+            headers: priority.map(header).into_iter().collect(),
+            payload: None,
+        };
+        Job::new(record, before).rank
+    }
+
+    #[test]
+    fn a_more_urgent_record_overtakes_some_and_not_all() {
+        assert!(rank(Some("5"), 1_000) < rank(Some("0"), 0));
+        assert!(rank(Some("5"), 2_000) > rank(Some("0"), 0), "nothing waits for ever");
+        assert!(rank(Some("1"), 200) < rank(Some("0"), 0));
+        assert_eq!(rank(None, 7), rank(Some("5"), 7), "what says nothing is like most");
+        assert!(rank(None, 7) < rank(None, 8));
+    }
 }

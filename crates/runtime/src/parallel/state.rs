@@ -15,7 +15,7 @@ use crate::{
 use futures::future::BoxFuture;
 use starling_bus::{CommitError, GroupConsumer};
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet},
     future::pending,
     sync::Arc,
     time::Duration,
@@ -67,8 +67,10 @@ pub(super) struct Loop {
     pub(super) pulse: Pulse,
     pub(super) assigned: Gate,
     pub(super) partitions: BTreeMap<i32, Partition>,
-    /// Partitions with records that are to run, in turn.
-    pub(super) turn: VecDeque<i32>,
+    /// Partitions with records that are to run.
+    pub(super) ready: BTreeSet<i32>,
+    /// Records that were delivered.
+    pub(super) delivered: u64,
     /// Records that are to be handled again, by the time from which they may.
     pub(super) delayed: BTreeMap<(Instant, u64), (i32, u64, Job)>,
     /// Makes epochs, and keys of `delayed`, unique.
@@ -139,24 +141,25 @@ impl Loop {
         self.failure.map_or(Ok(()), Err)
     }
 
-    /// Starts handlers while there are slots, one record a partition in turn.
+    /// Starts handlers while there are slots: who came first goes first, and who is more urgent ahead of some.
     pub(super) fn dispatch(&mut self) {
         if self.phase != Phase::Running {
             return;
         }
+        if self.busy < self.config.slots {
+            let partitions = &self.partitions;
+            self.ready.retain(|number| partitions.get(number).is_some_and(Partition::has_queued));
+        }
         while self.busy < self.config.slots {
-            let Some(number) = self.turn.pop_front() else { break };
-            let Some(partition) = self.partitions.get_mut(&number).filter(|p| p.has_queued()) else {
-                continue;
-            };
+            let partitions = &self.partitions;
+            let ranked =
+                self.ready.iter().filter_map(|number| Some((partitions.get(number)?.first_rank()?, *number)));
+            let Some((_, number)) = ranked.min() else { break };
+            let Some(partition) = self.partitions.get_mut(&number) else { break };
             if !self.config.admission.take() {
-                self.turn.push_front(number);
                 break;
             }
-            let Some(job) = partition.next() else { continue };
-            if partition.has_queued() {
-                self.turn.push_back(number);
-            }
+            let Some(job) = partition.next() else { break };
             self.busy += 1;
             let (epoch, offset) = (partition.epoch, job.record.offset);
             let (runner, reports) = (self.runner.clone(), self.reports.clone());
@@ -204,10 +207,8 @@ impl Loop {
             }
             let (number, epoch, job) = entry.remove();
             if let Some(partition) = self.partitions.get_mut(&number).filter(|p| p.epoch == epoch) {
-                if !partition.has_queued() {
-                    self.turn.push_back(number);
-                }
                 partition.put_back(job);
+                self.ready.insert(number);
             }
         }
         if matches!(self.phase, Phase::Draining(until) if until <= now) {
@@ -237,7 +238,7 @@ impl Loop {
             return;
         }
         self.phase = Phase::Draining(Instant::now() + grace);
-        self.turn.clear();
+        self.ready.clear();
         self.delayed.clear();
         for partition in self.partitions.values_mut() {
             partition.drop_waiting();

@@ -5,8 +5,10 @@
 
 mod audit;
 mod batch;
+mod conversation;
 mod coordinator;
 mod dead_letters;
+mod inputs;
 mod layers;
 mod model;
 mod presets;
@@ -21,7 +23,9 @@ mod units;
 
 pub use audit::AuditSettings;
 pub use batch::BatchSettings;
+pub use conversation::ConversationSettings;
 pub use dead_letters::{DeadLetterSettings, DlqSettings, Shares};
+pub use inputs::InputSettings;
 pub use model::{
     BulkheadSettings, CacheSettings, ModelPrice, ModelSettings, Nearby, Offline, OllamaSettings, RateSettings,
 };
@@ -54,6 +58,8 @@ pub struct Settings {
     pub dlq: DlqSettings,
     /// What the input topic takes.
     pub intake: IntakeSettings,
+    /// How files become inputs.
+    pub inputs: InputSettings,
     /// Reading of referenced records.
     pub content: ContentSettings,
     /// The bus in memory of a swarm in one process.
@@ -74,6 +80,8 @@ pub struct Settings {
     pub agents_dir: Option<PathBuf>,
     /// Largest material of one prompt, in bytes.
     pub agents_prompt: usize,
+    /// `[conversation]`
+    pub conversation: ConversationSettings,
     /// Most tokens of an instruction that a planner's model writes.
     pub agents_max_instruction_tokens: i64,
     /// Largest output of a task, in bytes.

@@ -241,6 +241,7 @@ pub(super) fn read(r: &mut Reader) -> Settings {
         processor: processor(r),
         dlq: super::dead_letters::read_dlq(r),
         intake: IntakeSettings { max_intent: r.size("intake.max_intent", 1024..=64 << 20) },
+        inputs: super::inputs::read(r),
         content: ContentSettings {
             cache: r.size("content.cache", 0..=64 << 30),
             batch: r.integer("content.batch", 1..=1000),
@@ -261,6 +262,7 @@ pub(super) fn read(r: &mut Reader) -> Settings {
         model: super::model::read(r),
         playbooks_dir: r.optional("playbooks.dir").map(PathBuf::from),
         agents_dir: r.optional("agents.dir").map(PathBuf::from),
+        conversation: super::conversation::read(r),
         agents_max_instruction_tokens: r.integer("agents.max_instruction_tokens", 20..=100_000),
         agents_prompt: r.size("agents.prompt", 4096..=64 << 20),
         worker_max_output: r.size("worker.max_output", 1024..=64 << 20),

@@ -63,6 +63,8 @@ fn sizes(settings: &Settings, r: &mut Reader) {
         ("statelog.max_record", settings.statelog.max_record, 0),
         ("intake.max_intent", settings.intake.max_intent, ENVELOPE),
         ("worker.max_output", settings.worker_max_output, ENVELOPE),
+        // A token is at most so many bytes where texts are cut.
+        ("inputs.chunk_tokens", settings.inputs.chunk_tokens.saturating_mul(16), ENVELOPE),
     ] {
         if most > 0 && size > 0 && size.saturating_add(room) > most {
             let room = if room == 0 { String::new() } else { format!(" less {} KiB", room >> 10) };

@@ -12,7 +12,7 @@ use starling_bus::{InRecord, OutRecord, PartitionId};
 use starling_engine::coordinator::{Destination, Event};
 use starling_engine::statelog::{RECORD_OVERHEAD, upper_bound};
 use starling_protocol::state::{LoggedEffect, LoggedHeader};
-use starling_protocol::{Envelope, TaskId, Timestamp, Topic};
+use starling_protocol::{Envelope, Priority, TaskId, Timestamp, Topic};
 use std::sync::Arc;
 
 /// Turns what a machine wants into bytes with an address.
@@ -36,6 +36,7 @@ impl Encoder {
         envelope: &Envelope,
         trace: &str,
         links: &[String],
+        priority: Priority,
     ) -> Result<(LoggedEffect, ActiveSpan), Box<Event>> {
         let refused = |reason: String| Box::new(refusal_of(envelope, reason));
         let (topic, partition) = address(to);
@@ -46,7 +47,8 @@ impl Encoder {
         links.iter().for_each(|link| span.link(link));
         span.set_with("starling.intent_id", || envelope.intent_id.as_str().to_owned());
         span.set_with("messaging.message.id", || envelope.id.as_str().to_owned());
-        let headers = wire::headers(envelope, span.traceparent());
+        let context = wire::Context { parent: span.traceparent(), state: None, priority: Some(priority) };
+        let headers = wire::headers_within(envelope, &context);
         let effect = LoggedEffect {
             topic: at.topic.to_string(),
             partition: at.partition,

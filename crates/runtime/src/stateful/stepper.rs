@@ -185,8 +185,8 @@ impl<M: Machine> Stepper<M> {
     /// Adds an effect; if it can never be sent, says what the machine is to be told.
     fn take(&self, effect: Effect, record: Option<&InRecord>, prepared: &mut Prepared) -> Option<Event> {
         match effect {
-            Effect::Send { to, envelope, trace, links } => {
-                match self.encoder.send(&to, &envelope, &trace, &links) {
+            Effect::Send { to, envelope, trace, links, priority } => {
+                match self.encoder.send(&to, &envelope, &trace, &links, priority) {
                     Ok((effect, span)) => {
                         prepared.step.effects.push(effect);
                         prepared.sends.push(Some(span));

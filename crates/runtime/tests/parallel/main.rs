@@ -14,7 +14,7 @@ use std::{sync::Arc, time::Duration};
 use support::{
     contents, put, result,
     scripted::{Scripted, Worker, commits},
-    task, title, until,
+    task, title, until, write,
 };
 
 const INBOX: Topic = Topic::Worker(None);
@@ -283,6 +283,37 @@ async fn a_record_is_done_only_when_everything_it_said_is_acknowledged() {
     worker.stop().await;
     assert!(stage.results().await[1].1.starts_with("failed: the broker refuses"));
     assert_eq!(stage.records(&Topic::Dlq).await.len(), 1);
+}
+
+#[tokio::test]
+async fn who_is_more_urgent_goes_first_and_passes_that_on() {
+    let stage = stage().await;
+    let put = async |title: &str, priority: &str| {
+        let to = stage.inbox(0);
+        let headers = [("starling-priority", priority)];
+        write(&stage.bus, to, None, &headers, &stage.node.codec.encode(&task("i", title)).unwrap()).await
+    };
+    put("hold:first", "0").await;
+    for n in 0..20 {
+        put(&format!("reply:{n:02}"), "0").await;
+    }
+    put("reply:urgent", "5").await;
+    let worker = Worker::start(&stage.node, &stage.handler, |config| {
+        config.slots = 1;
+        config.queue_per_partition = 21; // then it is paused, and all are in hand
+    });
+    until("the partition is paused", || async {
+        let paused = "starling_paused_partitions{topic=\"starling.worker\"} 1";
+        stage.node.metrics.encode().contains(paused).then_some(())
+    })
+    .await;
+    stage.handler.release("hold:first");
+    commits(&stage.node, &stage.bus, 0, 22).await;
+    worker.stop().await;
+    assert_eq!(stage.handler.calls()[..3], ["hold:first", "reply:urgent", "reply:00"]);
+    let told = stage.records(&Topic::Coordinator).await;
+    let priorities: Vec<_> = told.iter().map(|record| record.header("starling-priority").unwrap()).collect();
+    assert_eq!(priorities[..3], ["0", "5", "0"]);
 }
 
 #[tokio::test]

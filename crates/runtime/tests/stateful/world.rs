@@ -9,7 +9,8 @@ use starling_engine::statelog::{LogFold, Observed, Position};
 use starling_protocol::state::{CancelledEntity, Entity, EntityKey, StateRecord};
 use starling_protocol::topic::partition_of;
 use starling_protocol::{
-    Body, Cancel, Codec, DeadReason, Envelope, EnvelopeId, IntentId, Role, Tag, Timestamp, Topic, TopicNames,
+    Body, Cancel, Codec, DeadReason, Envelope, EnvelopeId, IntentId, Priority, Role, Tag, Timestamp, Topic,
+    TopicNames,
 };
 use starling_runtime::stateful::{
     Machine, StatefulError, StatefulOptions, StatefulParts, StatefulProcessor, StatefulReport,
@@ -78,6 +79,7 @@ fn say(intent: &IntentId, words: &str, trace: &str) -> Effect {
         envelope: envelope(intent, words),
         trace: trace.to_owned(),
         links: Vec::new(),
+        priority: Priority::default(),
     }
 }
 

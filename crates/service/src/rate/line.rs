@@ -1,4 +1,4 @@
-//! Those who wait to ask one model, in the order of their deadlines.
+//! Those who wait to ask one model, in the order of their deadlines and of how urgent they are.
 
 use super::{
     EndpointLimits,
@@ -219,7 +219,7 @@ impl Line {
         }
     }
 
-    /// Who goes next, if there is a place: whose deadline comes first. An endpoint that fails is tried with those that have
+    /// Who goes next, if there is a place: whose deadline comes first, those that are more urgent ahead. An endpoint that fails is tried with those that have
     /// failed least: a question that makes it fail is not asked again and again while all others wait.
     fn first_of<'a>(&self, state: &'a State) -> Option<(Rank, &'a Waiting)> {
         let places = state.concurrency.allowed() as usize;
@@ -308,7 +308,7 @@ impl Place {
         }
         let called = Arc::new(Notify::new());
         let waiting = Waiting { called: called.clone(), failed: ask.failed };
-        let rank = state.queue.join(purpose, ask.deadline, waiting);
+        let rank = state.queue.join(purpose, ask.deadline, ask.priority, waiting);
         state.bulkheads.waits(purpose);
         line.ceiling.waits(purpose);
         drop(state);

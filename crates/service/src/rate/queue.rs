@@ -1,11 +1,16 @@
-//! Those who wait, by what their calls are for and by their deadlines.
+//! Those who wait, by what their calls are for, by their deadlines, and by how urgent they are.
 
 use super::purposes::PURPOSES;
-use std::{collections::BTreeMap, sync::Arc};
+use starling_protocol::Priority;
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::{sync::Notify, time::Instant};
 
-/// A place in the queue: whose deadline comes first stands first.
+/// A place in the queue: whose deadline comes first stands first, where that of a less urgent call counts as later. A batch
+/// that waits for long comes to its turn in the end: its deadline stays where it is, while those of newcomers move on.
 pub(super) type Rank = (Instant, u64);
+
+/// By how much later, for each level of priority.
+const LATER: Duration = Duration::from_secs(600);
 
 /// Somebody who waits.
 #[derive(Debug)]
@@ -26,9 +31,17 @@ impl Queue {
         self.by_purpose.iter().map(BTreeMap::len).sum()
     }
 
-    pub(super) fn join(&mut self, purpose: usize, deadline: Instant, waiting: Waiting) -> Rank {
+    pub(super) fn join(
+        &mut self,
+        purpose: usize,
+        deadline: Instant,
+        priority: Priority,
+        waiting: Waiting,
+    ) -> Rank {
         self.serial += 1;
-        let rank = (deadline, self.serial);
+        let below = u32::from(Priority::MAX.level() - priority.level());
+        let counts_as = deadline.checked_add(LATER * below).unwrap_or(deadline);
+        let rank = (counts_as, self.serial);
         if let Some(queue) = self.by_purpose.get_mut(purpose) {
             queue.insert(rank, waiting);
         }

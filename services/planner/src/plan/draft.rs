@@ -5,7 +5,7 @@ use starling_agents::{
     Agent, AgentCatalogue, PLAN_SCHEMA, PlanPrompt, PromptBudget, plan_messages, plan_schema, within,
 };
 use starling_llm::{ChatRequest, Format, Model, ModelError, Purpose, Reuse};
-use starling_protocol::{Allowance, CallReport, Input, TaskSpec};
+use starling_protocol::{Allowance, CallReport, Input, Priority, TaskSpec};
 use starling_service::Window;
 use std::{collections::BTreeMap, sync::Arc};
 use tokio::time::Instant;
@@ -82,6 +82,7 @@ pub async fn draft(
         traceparent: None,
         allowance,
         reuse: Reuse::Allowed,
+        priority: Priority::default(),
         model: planner.model.clone(),
     };
     let reply = Window::default().chat(model, Purpose::Plan, prompt, request).await.reply?;

@@ -21,11 +21,13 @@ use starling_agents::{
 use starling_llm::{ChatRequest, Format, Model, ModelError, Purpose, Reuse, StreamEvent, TextStream};
 use starling_playbooks::{Plan, Playbooks, Wish};
 use starling_protocol::{
-    Body, CallReport, Envelope, Failure, PlanEnd, PlanFragment, PlanRequest, PlanStrategy, RecordRef, RunId,
-    TaskSpec, ids::digest,
+    Body, CallReport, Envelope, Failure, Input, PlanEnd, PlanFragment, PlanRequest, PlanStrategy, RecordRef,
+    RunId, TaskSpec, ids::digest,
 };
-use starling_runtime::{Clock, EnvelopeHandler, HandleError, HandlerContext, Random, telemetry::Spans};
-use starling_service::{AgentsInForce, Asked, IntentTexts, Unread, Window, instant_of};
+use starling_runtime::{
+    Clock, ContentReader, EnvelopeHandler, HandleError, HandlerContext, Random, telemetry::Spans,
+};
+use starling_service::{AgentsInForce, Asked, IntentTexts, Unread, Window, instant_of, outlines};
 use std::sync::Arc;
 use tokio::time::Instant;
 
@@ -121,15 +123,11 @@ impl PlanHandler {
         span.set_with("starling.intent_id", || envelope.intent_id.as_str().to_owned());
         span.set_with("starling.run_id", || run.as_str().to_owned());
         span.set("starling.attempt", i64::from(request.plan_attempt));
-        let intent = match &request.intent_ref {
-            Some(at) => cx.content.get(at).await.map(Some),
-            None => Ok(None),
-        };
-        let end = match intent.map_err(Unread::from) {
-            Ok(intent) => {
-                let texts = IntentTexts::of(intent.as_ref());
-                let ask =
-                    |budget| self.question(envelope, request, &catalogue, texts, span.traceparent(), budget);
+        let end = match read(request, &cx.content).await {
+            Ok((intent, inputs)) => {
+                let texts = IntentTexts { inputs: &inputs, ..IntentTexts::of(intent.as_ref()) };
+                let parent = span.traceparent();
+                let ask = |budget| self.question(envelope, request, &catalogue, texts, (cx, parent), budget);
                 self.ask(ask, request.max_tasks, &catalogue, &mut fragments).await
             }
             Err(Unread::Failed(failure)) => failed(failure),
@@ -191,7 +189,7 @@ impl PlanHandler {
         request: &PlanRequest,
         catalogue: &AgentCatalogue,
         texts: IntentTexts<'_>,
-        traceparent: &str,
+        (cx, traceparent): (&HandlerContext, &str),
         budget: PromptBudget,
     ) -> ChatRequest {
         let agent = catalogue.planner();
@@ -220,6 +218,7 @@ impl PlanHandler {
             traceparent: Some(traceparent.to_owned()),
             allowance: request.allowance,
             reuse: Reuse::for_attempt(request.plan_attempt),
+            priority: cx.priority,
             model: agent.model.clone(),
         }
     }
@@ -360,6 +359,17 @@ impl EnvelopeHandler for PlanHandler {
         };
         Some(fragment_envelope(envelope, fragment, self.clock.now()))
     }
+}
+
+/// The intent, if there is something to be read in it, and its inputs as a planner sees them.
+async fn read(
+    request: &PlanRequest,
+    content: &ContentReader,
+) -> Result<(Option<Arc<Envelope>>, Vec<Input>), Unread> {
+    let Some(at) = &request.intent_ref else { return Ok((None, Vec::new())) };
+    let intent = Some(content.get(at).await?);
+    let inputs = outlines(IntentTexts::of(intent.as_ref()).inputs, content).await?;
+    Ok((intent, inputs))
 }
 
 fn ending(text: &PlanStream, tasks: i32) -> Result<(), Failure> {

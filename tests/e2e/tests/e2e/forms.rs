@@ -53,6 +53,7 @@ fn avro_intent() -> Envelope {
         name: "wind.txt".to_owned(),
         media_type: "text/plain".to_owned(),
         content: "wind from the west".to_owned(),
+        chunks: Vec::new(),
     };
     Envelope {
         id: EnvelopeId::derive("intent", &[intent_id.as_str()]),

@@ -40,7 +40,16 @@ impl Place {
         let id = IntentId::from_string(id);
         let intent = Intent { goal: format!("Do {id}"), strategy: "llm".to_owned(), ..Intent::default() };
         let (tenant, timeout) = ("test".to_owned(), None);
-        self.client.submit(Submission { id: id.clone(), intent, tenant, timeout, traceparent: None }).await?;
+        self.client
+            .submit(Submission {
+                id: id.clone(),
+                intent,
+                tenant,
+                timeout,
+                traceparent: None,
+                parts: Default::default(),
+            })
+            .await?;
         Ok(id)
     }
 

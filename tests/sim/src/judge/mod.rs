@@ -193,7 +193,7 @@ impl Judge {
         let envelope = self.codec.decode::<Envelope>(record.value()).ok();
         let sent_by_coordinator =
             matches!(topic, Topic::Planner | Topic::Worker(_) | Topic::Outcomes | Topic::Control)
-                || envelope.as_ref().is_some_and(|envelope| envelope.intent_id.is_of_tenant());
+                || envelope.as_ref().is_some_and(|envelope| envelope.intent_id.is_address());
         if sent_by_coordinator && !foreign {
             let doubts = self.network.doubts(&record.at);
             let mut found = false;
@@ -209,7 +209,7 @@ impl Judge {
         }
         self.accounts.note(&topic, record, envelope.as_ref());
         // What coordinators say to each other is no intent's; it follows from a decision as all that they send.
-        let Some(envelope) = envelope.filter(|envelope| !envelope.intent_id.is_of_tenant()) else {
+        let Some(envelope) = envelope.filter(|envelope| !envelope.intent_id.is_address()) else {
             return Ok(());
         };
         if foreign && sent_by_coordinator {

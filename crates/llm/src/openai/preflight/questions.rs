@@ -39,6 +39,7 @@ impl Question {
             traceparent: None,
             allowance: None,
             reuse: Reuse::Refused,
+            priority: starling_protocol::Priority::default(),
             model: None,
         };
         Question { field, request, model: None, form: None, streams: false }
