@@ -88,9 +88,12 @@ impl Model for ModelChain {
     }
 
     /// That of the one who is asked first. Where another one takes in less, its endpoint says so.
-    fn capacity(&self, purpose: Purpose) -> Capacity {
+    fn capacity(&self, purpose: Purpose, choice: Option<&ModelChoice>) -> Capacity {
         let serving = self.links().find(|link| link.purposes.contains(purpose));
-        serving.unwrap_or(&self.first).model.capacity(purpose)
+        let model = &serving.unwrap_or(&self.first).model;
+        let is_first = Arc::ptr_eq(model, &self.first.model);
+        let choice = choice.filter(|choice| is_first || !matches!(choice, ModelChoice::Named(_)));
+        model.capacity(purpose, choice)
     }
 
     /// One that answers is enough.

@@ -28,9 +28,9 @@ pub trait Model: Send + Sync + 'static {
         format!("{model} at {endpoint}")
     }
 
-    /// How the model that is asked for this purpose counts, and how much it takes in.
-    fn capacity(&self, purpose: Purpose) -> Capacity {
-        self.wrapped().map_or_else(Capacity::default, |model| model.capacity(purpose))
+    /// How the model counts that is asked for this purpose, or is chosen in place of that, and how much it takes in.
+    fn capacity(&self, purpose: Purpose, choice: Option<&ModelChoice>) -> Capacity {
+        self.wrapped().map_or_else(Capacity::default, |model| model.capacity(purpose, choice))
     }
 
     /// Whether anybody answers at the endpoint, without asking the model anything. One try, no retries.

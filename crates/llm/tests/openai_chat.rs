@@ -551,7 +551,10 @@ async fn what_a_step_may_take_is_counted_as_the_model_counts() {
         options.encoding = encoding;
         let model = OpenAiModel::new(options).unwrap();
         let counts = encoding.unwrap_or(Encoding::of_model(name));
-        assert_eq!(model.capacity(Purpose::Work).encoding, counts);
+        assert_eq!(model.capacity(Purpose::Work, None).encoding, counts);
+        let other = ModelChoice::Named("gpt-4".to_owned());
+        let others = encoding.unwrap_or(Encoding::Cl100kBase);
+        assert_eq!(model.capacity(Purpose::Work, Some(&other)).encoding, others);
         let mut request = request(Purpose::Work);
         request.messages[1].text.clone_from(&text);
         let most = counts.count_messages(&request.messages) + 50;

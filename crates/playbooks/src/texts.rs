@@ -34,7 +34,7 @@ pub(crate) fn terms(terms: &Terms, names: &Names) -> Result<TaskTerms, String> {
         inputs: part(terms.inputs),
         timeout_ms: terms.timeout_ms,
         fallback,
-        ..TaskTerms::default()
+        parts: None,
     })
 }
 

@@ -84,7 +84,7 @@ fn items_that_weigh_little() {
     for items in (1..40).map(|step| step * 20_000_i64).chain([100, 1_000, 5_000, 10_000]) {
         // Empty strings: one byte each.
         let mut intent = envelope_with_body(0);
-        intent.extend([0; 10]); // goal to inputs
+        intent.extend([0; 11]); // goal to inputs
         long(items, &mut intent);
         intent.extend(vec![0; usize::try_from(items).unwrap() + 2]); // with the ends of items and of parameters
         let (result, taken) = measured::<Envelope>(&codec, &intent);
@@ -94,7 +94,7 @@ fn items_that_weigh_little() {
         // Parameters: the same name again and again, and no two of them the same.
         for distinct in [false, true] {
             let mut intent = envelope_with_body(0);
-            intent.extend([0; 11]); // goal to items
+            intent.extend([0; 12]); // goal to items
             long(items, &mut intent);
             for at in 0..items {
                 let name = if distinct { at.to_string() } else { String::new() };

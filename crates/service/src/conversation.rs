@@ -165,7 +165,7 @@ impl Conversations {
 
     /// What is sent of the conversation, after `spent` was spent on it.
     fn question(&self, conversation: &ChatRequest, spent: &CallReport) -> ChatRequest {
-        let capacity = self.model.capacity(conversation.purpose);
+        let capacity = self.model.capacity(conversation.purpose, conversation.model.as_ref());
         let reply = conversation.max_tokens.map_or(0, i64::from);
         let room = capacity.window.map(|window| window - reply.min(window / 2));
         let (turns, tokens) = match room {

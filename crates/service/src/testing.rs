@@ -9,7 +9,7 @@ use futures::StreamExt as _;
 use starling_bus::{Bus, LogReader, MemoryBus, MemoryOptions, OutRecord, PartitionId, ReaderEvent, StartAt};
 use starling_llm::{
     CacheBounds, CacheOptions, CachedModel, Capacity, ChatReply, ChatRequest, Deeds, FailedAttempts, Model,
-    ModelError, ModelErrorKind, ModelInfo, Purpose, Purposes, StreamEvent, TextStream,
+    ModelChoice, ModelError, ModelErrorKind, ModelInfo, Purpose, Purposes, StreamEvent, TextStream,
 };
 use starling_protocol::{
     Body, CallReport, Codec, Envelope, EnvelopeId, IntentId, RecordRef, Tag, Timestamp, Topic, Usage,
@@ -163,7 +163,7 @@ impl Model for ScriptedModel {
         ModelInfo { model: "scripted".to_owned(), offline: false, endpoint: "script".to_owned() }
     }
 
-    fn capacity(&self, _: Purpose) -> Capacity {
+    fn capacity(&self, _: Purpose, _: Option<&ModelChoice>) -> Capacity {
         *self.capacity.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,10 +1,9 @@
 //! Prompts and the windows of models: packed to what is known of a window, and shortened where that was not enough.
 
 use futures::StreamExt as _;
-use starling_agents::PromptBudget;
+use starling_agents::{Agent, PromptBudget};
 use starling_llm::{
-    Capacity, ChatReply, ChatRequest, Encoding, Model, ModelError, ModelErrorKind, Purpose, StreamEvent,
-    TextStream,
+    Capacity, ChatReply, ChatRequest, Encoding, Model, ModelError, ModelErrorKind, StreamEvent, TextStream,
 };
 use starling_protocol::CallReport;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -43,24 +42,24 @@ impl Default for Window {
 
 impl Window {
     /// Asks, and once more with less text if the endpoint says that it is too long. Then later questions are shorter
-    /// from the start. `build` makes the question, for `purpose`, within the given budget.
+    /// from the start. `build` makes the question, for `agent`, within the given budget.
     pub async fn chat(
         &self,
         model: &dyn Model,
-        purpose: Purpose,
+        agent: &Agent,
         budget: PromptBudget,
         build: impl Fn(PromptBudget) -> ChatRequest,
     ) -> Asked<ChatReply> {
         let after =
             |reply: ChatReply, first: CallReport| ChatReply { report: reply.report.after(&first), ..reply };
-        self.ask(model.capacity(purpose), budget, build, |question| model.chat(question), after).await
+        self.ask(capacity(model, agent), budget, build, |question| model.chat(question), after).await
     }
 
     /// The same for a reply that is read as it comes.
     pub async fn stream(
         &self,
         model: &dyn Model,
-        purpose: Purpose,
+        agent: &Agent,
         budget: PromptBudget,
         build: impl Fn(PromptBudget) -> ChatRequest,
     ) -> Asked<TextStream> {
@@ -73,7 +72,7 @@ impl Window {
             };
             events.map(add).boxed()
         };
-        self.ask(model.capacity(purpose), budget, build, |question| model.stream(question), after).await
+        self.ask(capacity(model, agent), budget, build, |question| model.stream(question), after).await
     }
 
     async fn ask<Reply, Sent>(
@@ -121,6 +120,10 @@ impl Window {
         };
         Asked { question, reply }
     }
+}
+
+fn capacity(model: &dyn Model, agent: &Agent) -> Capacity {
+    model.capacity(agent.purpose.into(), agent.model.as_ref())
 }
 
 fn spent_before(error: ModelError, first: &CallReport) -> ModelError {

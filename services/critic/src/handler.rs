@@ -91,8 +91,7 @@ impl CriticHandler {
             priority: cx.priority,
             model: agent.model.clone(),
         };
-        let Asked { question, reply } =
-            self.window.chat(self.model.as_ref(), Purpose::Judge, self.prompt, ask).await;
+        let Asked { question, reply } = self.window.chat(self.model.as_ref(), agent, self.prompt, ask).await;
         match reply {
             Ok(reply) => match read_verdict(&reply.text) {
                 Reply::Scored(scored) => {

@@ -118,7 +118,7 @@ impl WorkHandler {
             model: agent.model.clone(),
         };
         let Asked { question, reply } = if task.terms.parts.is_some() {
-            let capacity = self.model.capacity(purpose);
+            let capacity = self.model.capacity(purpose, agent.model.as_ref());
             match self.whole(ask(PromptBudget::of_bytes(usize::MAX)), capacity) {
                 Ok(question) => {
                     Asked { reply: self.model.chat(question.clone()).await.map_err(in_parts), question }
@@ -130,7 +130,7 @@ impl WorkHandler {
                 }
             }
         } else {
-            self.window.chat(self.model.as_ref(), purpose, self.options.prompt, ask).await
+            self.window.chat(self.model.as_ref(), agent, self.options.prompt, ask).await
         };
         let done = match reply {
             Ok(reply) if reply.text.len() > self.options.max_output_bytes => {
@@ -324,6 +324,18 @@ impl EnvelopeHandler for WorkHandler {
     }
 }
 
+/// Says what helps if parts were too long for the model.
+fn in_parts(error: ModelError) -> ModelError {
+    if error.kind != ModelErrorKind::ContextTooLong {
+        return error;
+    }
+    let message = format!(
+        "{} (parts are read whole: smaller ones, by --chunk-tokens, or a model with a larger window)",
+        error.message
+    );
+    ModelError { message, ..error }
+}
+
 /// Puts the fallback of a task in the place of a failure that is for good.
 fn by_rule((output, report): Done, task: &Task, results: &[TaskOutput], max_bytes: usize) -> Done {
     let Err(failure) = &output else { return (output, report) };
@@ -350,18 +362,6 @@ fn by_rule((output, report): Done, task: &Task, results: &[TaskOutput], max_byte
 /// What a model said.
 fn said(text: String) -> Result<Output, Failure> {
     Ok(Output { text, rule_based: false })
-}
-
-/// Says what helps if parts were too long for the model.
-fn in_parts(error: ModelError) -> ModelError {
-    if error.kind != ModelErrorKind::ContextTooLong {
-        return error;
-    }
-    let message = format!(
-        "{} (parts are read whole: smaller ones, by --chunk-tokens, or a model with a larger window)",
-        error.message
-    );
-    ModelError { message, ..error }
 }
 
 fn agent_for<'c>(task: &Task, catalogue: &'c AgentCatalogue) -> Option<&'c Agent> {

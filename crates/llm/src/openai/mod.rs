@@ -24,8 +24,8 @@ pub use dialect::JsonForm;
 pub use options::{Backoff, ModelNames, OpenAiOptions, OptionsError, Price, ReplayReasoning};
 
 use crate::{
-    Capacity, ChatReply, ChatRequest, FailedAttempts, Limiter, Model, ModelError, ModelInfo, Preflight,
-    PreflightOptions, Purpose, TextStream,
+    Capacity, ChatReply, ChatRequest, FailedAttempts, Limiter, Model, ModelChoice, ModelError, ModelInfo,
+    Preflight, PreflightOptions, Purpose, TextStream,
 };
 use async_trait::async_trait;
 use call::Call;
@@ -176,9 +176,10 @@ impl Model for OpenAiModel {
         serde_json::json!(said).to_string()
     }
 
-    fn capacity(&self, purpose: Purpose) -> Capacity {
+    fn capacity(&self, purpose: Purpose, choice: Option<&ModelChoice>) -> Capacity {
         let options = &self.inner.options;
-        Capacity { encoding: options.encoding_of(self.model_for(purpose)), window: options.window }
+        let model = options.models.chosen(purpose, choice);
+        Capacity { encoding: options.encoding_of(model), window: options.window }
     }
 
     async fn reach(&self) -> Result<(), ModelError> {

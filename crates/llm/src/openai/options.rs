@@ -99,8 +99,13 @@ impl ModelNames {
 
     /// The model for a question.
     pub(super) fn for_request<'m>(&'m self, request: &'m ChatRequest) -> &'m str {
-        match &request.model {
-            None => self.for_purpose(request.purpose),
+        self.chosen(request.purpose, request.model.as_ref())
+    }
+
+    /// The model for a purpose, or the one that is chosen in place of it.
+    pub(super) fn chosen<'m>(&'m self, purpose: Purpose, choice: Option<&'m ModelChoice>) -> &'m str {
+        match choice {
+            None => self.for_purpose(purpose),
             Some(ModelChoice::Role(role)) => self.for_purpose(*role),
             Some(ModelChoice::Named(name)) => name,
         }

@@ -85,11 +85,11 @@ pub async fn draft(
         priority: Priority::default(),
         model: planner.model.clone(),
     };
-    let reply = Window::default().chat(model, Purpose::Plan, prompt, request).await.reply?;
+    let reply = Window::default().chat(model, planner, prompt, request).await.reply?;
     let mut text = PlanStream::new(PlanStreamLimits::default());
     let values = text.push(&reply.text).map_err(|fault| DraftError::NoPlan(fault.to_string()))?;
     let mut tasks = Vec::with_capacity(values.len());
-    let encoding = model.capacity(Purpose::Plan).encoding;
+    let encoding = model.capacity(Purpose::Plan, planner.model.as_ref()).encoding;
     let limit = InstructionLimit { tokens: max_instruction_tokens, encoding };
     for (ordinal, value) in (0_i32..).zip(&values) {
         tasks.push(task_spec(value, ordinal, catalogue, limit).map_err(DraftError::NoPlan)?);

@@ -233,7 +233,7 @@ impl PlanHandler {
     ) -> PlanEnd {
         let begun = Instant::now();
         let Asked { question, reply } =
-            self.window.stream(self.model.as_ref(), Purpose::Plan, self.options.prompt, build).await;
+            self.window.stream(self.model.as_ref(), catalogue.planner(), self.options.prompt, build).await;
         let mut events = match reply {
             Ok(events) => events.fuse(),
             Err(error) => return model_end(&error),
@@ -280,7 +280,7 @@ impl PlanHandler {
         let mut text = PlanStream::new(self.options.reply);
         let limit = InstructionLimit {
             tokens: self.options.max_instruction_tokens,
-            encoding: self.model.capacity(Purpose::Plan).encoding,
+            encoding: self.model.capacity(Purpose::Plan, catalogue.planner().model.as_ref()).encoding,
         };
         loop {
             let mut next = events.next().await;
