@@ -7,6 +7,7 @@ use crate::{
         submit::submission,
     },
     exit::{CliError, of_outcome},
+    inputs::foreseen,
     planned::settled,
     report,
     session::Session,
