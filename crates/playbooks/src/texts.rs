@@ -30,7 +30,6 @@ pub(crate) fn terms(terms: &Terms, names: &Names) -> Result<TaskTerms, String> {
         None => None,
     };
     Ok(TaskTerms {
-        parts: None,
         items: part(terms.items),
         inputs: part(terms.inputs),
         timeout_ms: terms.timeout_ms,
