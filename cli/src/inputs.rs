@@ -4,8 +4,9 @@
 use crate::{args::IntentArgs, exit::CliError};
 use starling_inputs::{ChunkSize, Cut, TextLimits, chunks, items_of, text_of};
 use starling_llm::estimated_tokens;
-use starling_protocol::{Content, Input, IntentLimits};
+use starling_protocol::{Content, Input, IntentLimits, RecordRef};
 use starling_runtime::{Settings, settings::InputSettings};
+use starling_service::outline;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -147,6 +148,40 @@ impl Material {
              (--chunk-tokens), or fewer files"
         ))
     }
+}
+
+/// The inputs as they will be once their parts are stored, for whoever only looks ahead: their references lead nowhere yet.
+#[must_use]
+pub fn foreseen(inputs: &[Input], parts: &BTreeMap<usize, Vec<Part>>) -> Vec<Input> {
+    let reference = |part: &Part| {
+        let Content { heading, overlap, text } = &part.content;
+        RecordRef {
+            topic: String::new(),
+            partition: 0,
+            offset: -1,
+            envelope_id: part.content.envelope_id(),
+            bytes: i64::try_from(heading.len() + overlap.len() + text.len()).unwrap_or(i64::MAX),
+            tokens: part.tokens,
+            digest: String::new(),
+        }
+    };
+    let input = |(position, input): (usize, &Input)| {
+        let parts = parts.get(&position).map(Vec::as_slice).unwrap_or_default();
+        Input { chunks: parts.iter().map(reference).collect(), ..input.clone() }
+    };
+    inputs.iter().enumerate().map(input).collect()
+}
+
+/// The same as a planner sees them: how long ones begin.
+#[must_use]
+pub fn outlined(inputs: &[Input], parts: &BTreeMap<usize, Vec<Part>>) -> Vec<Input> {
+    let inputs = foreseen(inputs, parts).into_iter().enumerate();
+    let outlined =
+        |(position, input): (usize, Input)| match parts.get(&position).and_then(|parts| parts.first()) {
+            Some(first) => outline(&input, &first.content.text),
+            None => input,
+        };
+    inputs.map(outlined).collect()
 }
 
 /// Cuts a long text into parts.

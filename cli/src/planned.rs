@@ -1,11 +1,12 @@
 //! A plan that is made in this process and not carried out: for `starling plan` and `starling run --dry-run`.
 
+use crate::inputs::{foreseen, outlined};
 use crate::{args::IntentArgs, client::Submission, commands::submission, exit::CliError, session::Session};
 use starling_agents::{AgentCatalogue, DEFAULT_WORKER, PromptBudget};
 use starling_engine::coordinator::{CallCosts, PlanLimits, budget::Budget, validate};
 use starling_llm::Model;
 use starling_planner::{Draft, Strategies, Wanted, call_costs, draft};
-use starling_playbooks::{Plan, Playbooks, Wish};
+use starling_playbooks::{Plan, Playbooks, TextPart, Wish};
 use starling_protocol::{Body, CallReport, Intent, IntentFault, PlanStrategy, TaskSpec, state::Amount};
 use starling_runtime::{Settings, wire::estimated_tokens};
 use starling_service::{library, model_from};
@@ -39,7 +40,7 @@ pub(crate) fn settled(
     playbooks: Playbooks,
     intent: &mut Intent,
 ) -> Result<(), CliError> {
-    let strategies = Strategies::new(Arc::new(playbooks), &settings.coordinator);
+    let strategies = Strategies::new(Arc::new(playbooks), &settings.coordinator, settings.agents_prompt);
     let told = |IntentFault { path, message }: &IntentFault| {
         // People gave flags, not fields.
         let flag = match path.as_str() {
@@ -59,7 +60,9 @@ pub(crate) fn settled(
 
 /// Makes the plan of an intent. A model is asked for it only where the strategy wants one.
 pub(crate) async fn planned(session: &Session, args: IntentArgs) -> Result<Planned, CliError> {
-    let Submission { mut intent, timeout, .. } = submission(session, args)?;
+    let Submission { mut intent, timeout, parts, .. } = submission(session, args)?;
+    let told = outlined(&intent.inputs, &parts);
+    intent.inputs = foreseen(&intent.inputs, &parts);
     let settings = &session.settings;
     let usage = |error: &dyn Display| CliError::Usage(error.to_string());
     let model = model_from(&settings.model).map_err(|error| usage(&error))?.model;
@@ -77,27 +80,28 @@ pub(crate) async fn planned(session: &Session, args: IntentArgs) -> Result<Plann
     let tokens = estimated_tokens(&Body::Intent(intent.clone()));
     check(&costs, &budget, &intent, tokens, &strategy)?;
     let max_tasks = limits.max_tasks.unwrap_or(coordinator.max_tasks);
-    let (plan, report) = match without_model(&strategy, &playbooks, &intent, max_tasks)? {
-        Some(plan) => (plan, CallReport::default()),
-        None => {
-            let allowance =
-                budget.is_bounded().then(|| budget.allowance(costs.plan(intent.goal.len(), tokens)));
-            let patience = timeout.unwrap_or(coordinator.plan_timeout).min(Duration::from_secs(86_400));
-            let wanted = Wanted {
-                goal: &intent.goal,
-                inputs: &intent.inputs,
-                items: &intent.items,
-                parameters: &intent.parameters,
-                max_tasks,
-                max_instruction_tokens: settings.agents_max_instruction_tokens,
-                allowance,
-                deadline: Instant::now() + patience,
-            };
-            let Draft { tasks, report } =
-                asked(model.as_ref(), &catalogue, wanted, settings.agents_prompt).await?;
-            (Plan { goal: intent.goal.clone(), tasks, answer: None }, report)
-        }
-    };
+    let (plan, report) =
+        match without_model(&strategy, &playbooks, &intent, max_tasks, settings.agents_prompt)? {
+            Some(plan) => (plan, CallReport::default()),
+            None => {
+                let allowance =
+                    budget.is_bounded().then(|| budget.allowance(costs.plan(intent.goal.len(), tokens)));
+                let patience = timeout.unwrap_or(coordinator.plan_timeout).min(Duration::from_secs(86_400));
+                let wanted = Wanted {
+                    goal: &intent.goal,
+                    inputs: &told,
+                    items: &intent.items,
+                    parameters: &intent.parameters,
+                    max_tasks,
+                    max_instruction_tokens: settings.agents_max_instruction_tokens,
+                    allowance,
+                    deadline: Instant::now() + patience,
+                };
+                let Draft { tasks, report } =
+                    asked(model.as_ref(), &catalogue, wanted, settings.agents_prompt).await?;
+                (Plan { goal: intent.goal.clone(), tasks, answer: None }, report)
+            }
+        };
     validate(&plan.tasks, &PlanLimits::new(coordinator, max_tasks)).map_err(|faults| {
         let faults: Vec<String> = faults.iter().take(5).map(ToString::to_string).collect();
         CliError::Failed(format!("the plan would be refused: {}", faults.join("; ")))
@@ -115,6 +119,7 @@ fn without_model(
     playbooks: &Playbooks,
     intent: &Intent,
     max_tasks: i32,
+    prompt: usize,
 ) -> Result<Option<Plan>, CliError> {
     if strategy.is_single() {
         let goal = intent.goal.clone();
@@ -128,11 +133,14 @@ fn without_model(
         return Ok(Some(Plan { goal, tasks: vec![task], answer: None }));
     }
     let names: Vec<&str> = intent.inputs.iter().map(|input| input.name.as_str()).collect();
+    let parts = TextPart::of(&intent.inputs);
     let wish = Wish {
         goal: &intent.goal,
         parameters: &intent.parameters,
         items: &intent.items,
         inputs: &names,
+        parts: &parts,
+        part_bytes: prompt,
         max_tasks: usize::try_from(max_tasks).unwrap_or(0),
     };
     playbooks.plan(strategy, &wish).transpose().map_err(|faults| {

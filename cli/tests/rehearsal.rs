@@ -18,6 +18,9 @@ use tokio::{
     time::timeout,
 };
 
+#[path = "rehearsal/pages.rs"]
+mod pages;
+
 const KEY: &str = "sk-rehearsal-secret-key";
 /// Longer than any run may take.
 const PATIENCE: Duration = Duration::from_secs(90);

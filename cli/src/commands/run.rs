@@ -7,6 +7,7 @@ use crate::{
         submit::submission,
     },
     exit::{CliError, of_outcome},
+    inputs::foreseen,
     planned::settled,
     report,
     session::Session,
@@ -23,7 +24,9 @@ pub(super) async fn run(session: &Session, args: RunArgs) -> Result<ExitCode, Cl
     if !session.brokers_given() {
         // A swarm elsewhere may have other playbooks; the intake of this one would say the same, later.
         let (_, playbooks) = library(&session.settings).map_err(CliError::Usage)?;
-        settled(&session.settings, playbooks, &mut submission.intent.clone())?;
+        let mut ahead = submission.intent.clone();
+        ahead.inputs = foreseen(&ahead.inputs, &submission.parts);
+        settled(&session.settings, playbooks, &mut ahead)?;
     }
     let swarm = if session.brokers_given() { None } else { Some(Swarm::embedded(session).await?) };
     let offline = swarm.as_ref().is_some_and(Swarm::is_offline);

@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use super::{Material, Sources};
+use super::{Material, Sources, foreseen, outlined};
 use crate::{
     client::{Client, Submission},
     exit::CliError,
@@ -67,6 +67,12 @@ fn small_files_stay_in_the_intent_and_large_ones_are_cut() {
         assert!(parts.len() > 3 && parts.iter().all(|part| (1..=500).contains(&part.tokens)));
         assert!(parts[1..].iter().all(|part| !part.content.overlap.is_empty()));
     }
+    let ahead = foreseen(&material.inputs, &material.parts);
+    let parts: Vec<usize> = ahead.iter().map(starling_protocol::Input::parts).collect();
+    assert_eq!(parts, [1, material.parts[&1].len(), material.parts[&2].len()]);
+    assert!(ahead[1].tokens() >= 4_500, "what it takes can be told before: {}", ahead[1].tokens());
+    let outlined = outlined(&material.inputs, &material.parts);
+    assert!(outlined[1].content.starts_with("A sentence") && outlined[1].name.contains("the beginning of"));
     assert!(material.parts[&2][1..].iter().all(|part| part.content.heading == "a,b\n"));
     assert_eq!(material, Material::read(&sources, &settings(&[("inputs.inline", "4KiB")])).unwrap());
 }

@@ -13,6 +13,8 @@ pub(crate) enum Source {
     Items,
     /// The inputs of the intent.
     Inputs,
+    /// The parts of the inputs of the intent.
+    Chunks,
     /// The entries of a parameter that is a list.
     List(String),
 }
@@ -22,6 +24,7 @@ impl fmt::Display for Source {
         match self {
             Source::Items => f.write_str("items"),
             Source::Inputs => f.write_str("inputs"),
+            Source::Chunks => f.write_str("chunks"),
             Source::List(name) => f.write_str(name),
         }
     }
@@ -100,10 +103,11 @@ fn one_loop(text: &str, parameters: &BTreeMap<String, Parameter>) -> Result<Loop
     let source = match (source, parameters.get(source)) {
         ("items", _) => Source::Items,
         ("inputs", _) => Source::Inputs,
+        ("chunks", _) => Source::Chunks,
         (name, Some(parameter)) if parameter.kind == Kind::List => Source::List(name.to_owned()),
         (name, _) => {
             return Err(format!(
-                "expected items, inputs or a parameter that is a list, found {}",
+                "expected items, inputs, chunks or a parameter that is a list, found {}",
                 excerpt(name)
             ));
         }
@@ -153,7 +157,7 @@ mod tests {
         assert_eq!(both.second.unwrap().source, Source::List("languages".into()));
         for (wrong, fault) in [
             (&["items"][..], "expected such as"),
-            (&["item in goods"], "expected items, inputs or a parameter"),
+            (&["item in goods"], "expected items, inputs, chunks or a parameter"),
             (&["items in items"], "expected a name that nothing else has"),
             (&["languages in items"], "expected a name that nothing else has"),
             (&["a in items", "b in items"], "two loops over different things"),

@@ -3,16 +3,19 @@
 use crate::each::{ForEach, Source, group, groups};
 use crate::fault::{Fault, Faults};
 use crate::parameter::{bind, entries};
+use crate::part::TextPart;
 use crate::playbook::{On, Playbook, TaskTemplate};
 use crate::template::{Names, own_words};
 use crate::texts::{answer_spec, one_line, terms, within};
 use minijinja::Value;
-use starling_protocol::{AnswerSpec, IndexRange, TaskSpec, TaskTerms};
+use starling_protocol::{AnswerSpec, IndexRange, PartRange, TaskSpec, TaskTerms};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// An item longer than this is not repeated in an instruction: it stands under Items anyway.
 const MAX_QUOTED_BYTES: usize = 200;
+/// What else a prompt about parts says: its headings.
+const FRAME_BYTES: usize = 512;
 
 /// What an intent brings for its plan.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +28,10 @@ pub struct Wish<'a> {
     pub items: &'a [String],
     /// The names of the texts that come with it.
     pub inputs: &'a [&'a str],
+    /// The parts of these texts, in their order.
+    pub parts: &'a [TextPart<'a>],
+    /// Most bytes of parts that one task has room for in its prompt, together with what is said about them.
+    pub part_bytes: usize,
     /// Most tasks in the plan.
     pub max_tasks: usize,
 }
@@ -50,6 +57,7 @@ impl Playbook {
         let mut names = bind(&self.parameters, wish.parameters, &mut faults);
         names.insert("items".into(), wish.items.iter().map(String::as_str).collect());
         names.insert("inputs".into(), wish.inputs.iter().copied().collect());
+        names.insert("chunks".into(), wish.parts.iter().map(TextPart::to_string).collect());
         if !faults.is_empty() {
             return Err(faults.into_list());
         }
@@ -71,6 +79,7 @@ impl Playbook {
         let mut names = bind(&self.parameters, wish.parameters, &mut Faults::default());
         names.insert("items".into(), wish.items.iter().map(String::as_str).collect());
         names.insert("inputs".into(), wish.inputs.iter().copied().collect());
+        names.insert("chunks".into(), wish.parts.iter().map(TextPart::to_string).collect());
         names.insert("goal".into(), Value::from(plan.goal));
         auto.holds(&names).unwrap_or(false)
     }
@@ -134,6 +143,7 @@ impl Expansion<'_> {
                 }
             }
         }
+        self.check_room(&made, faults);
         if made.is_empty() && faults.is_empty() {
             faults.add("tasks", "the plan has no tasks: no condition of the playbook holds");
         }
@@ -153,7 +163,9 @@ impl Expansion<'_> {
             return Some(false);
         }
         for of in template.for_each.iter().flat_map(ForEach::loops) {
-            if matches!(of.source, Source::Items | Source::Inputs) && self.count(&of.source) == 0 {
+            if matches!(of.source, Source::Items | Source::Inputs | Source::Chunks)
+                && self.count(&of.source) == 0
+            {
                 let source = &of.source;
                 faults.add(
                     source.to_string(),
@@ -169,6 +181,7 @@ impl Expansion<'_> {
         match source {
             Source::Items => self.wish.items.len(),
             Source::Inputs => self.wish.inputs.len(),
+            Source::Chunks => self.wish.parts.len(),
             Source::List(name) => self.names.get(name).and_then(Value::len).unwrap_or(0),
         }
     }
@@ -204,6 +217,31 @@ impl Expansion<'_> {
             );
         }
         fitting
+    }
+
+    /// Parts are read whole or not at all, so those of one task have to fit into a prompt.
+    fn check_room(&self, made: &[(Place, TaskSpec)], faults: &mut Faults) {
+        let goal = self.names.get("goal").and_then(Value::as_str).map_or(0, str::len);
+        let needed = |task: &TaskSpec| {
+            let PartRange { from, to, .. } = task.terms.parts?;
+            let place = |at: i32| usize::try_from(at).unwrap_or(0);
+            let parts = self.wish.parts.get(place(from)..place(to)).unwrap_or_default();
+            let bytes: usize = parts.iter().map(|part| part.bytes + part.input.len()).sum();
+            Some(bytes + goal + task.instruction.len() + FRAME_BYTES)
+        };
+        let largest = made.iter().filter_map(|(_, task)| needed(task)).max().unwrap_or(0);
+        let most = self.wish.part_bytes;
+        if largest > most {
+            let (parts, tasks) = (self.wish.parts.len(), self.wish.max_tasks);
+            faults.add(
+                "inputs",
+                format!(
+                    "{parts} parts in at most {tasks} tasks: a task would read up to {largest} bytes of them whole, and \
+                     agents.prompt has room for {most}: more tasks (max_tasks), a larger agents.prompt with a model whose \
+                     window holds it, or fewer inputs at once"
+                ),
+            );
+        }
     }
 
     fn places(&self, at: usize, template: &TaskTemplate, factor: usize) -> Vec<Place> {
@@ -256,10 +294,15 @@ impl Expansion<'_> {
         let mut terms = terms(&template.terms, shown)?;
         for (of, range) in self.ranges(template, place, factor) {
             let int = |at: usize| i32::try_from(at).unwrap_or(i32::MAX);
-            let range = Some(IndexRange { from: int(range.start), to: int(range.end) });
+            let index = Some(IndexRange { from: int(range.start), to: int(range.end) });
             match of {
-                Source::Items => terms.items = range,
-                Source::Inputs => terms.inputs = range,
+                Source::Items => terms.items = index,
+                Source::Inputs => terms.inputs = index,
+                Source::Chunks => {
+                    let parts = self.wish.parts.get(range.clone()).unwrap_or_default();
+                    let tokens = parts.iter().map(|part| part.tokens).fold(0, i64::saturating_add);
+                    terms.parts = Some(PartRange { from: int(range.start), to: int(range.end), tokens });
+                }
                 Source::List(_) => {}
             }
         }
@@ -307,6 +350,10 @@ impl Expansion<'_> {
             Source::Inputs => {
                 self.wish.inputs.get(range.clone()).unwrap_or_default().iter().map(|t| (*t).into()).collect()
             }
+            Source::Chunks => {
+                let parts = self.wish.parts.get(range.clone()).unwrap_or_default();
+                parts.iter().map(|part| part.to_string().into()).collect()
+            }
             Source::List(name) => {
                 let all = self.names.get(name).map(entries).unwrap_or_default();
                 all.get(range.clone()).unwrap_or_default().to_vec()
@@ -315,6 +362,7 @@ impl Expansion<'_> {
         let (one, many) = match source {
             Source::Items => ("item under Items", "items under Items"),
             Source::Inputs => ("input under Inputs", "inputs under Inputs"),
+            Source::Chunks => ("part under Inputs", "parts under Inputs"),
             Source::List(_) => ("", ""),
         };
         let is_list = matches!(source, Source::List(_));

@@ -91,7 +91,8 @@ impl Parameter {
 }
 
 /// Names that mean something in every playbook.
-pub(crate) const RESERVED: [&str; 8] = ["goal", "items", "inputs", "index", "count", "loop", "true", "false"];
+pub(crate) const RESERVED: [&str; 9] =
+    ["goal", "items", "inputs", "chunks", "index", "count", "loop", "true", "false"];
 
 /// The values of all parameters, out of what an intent has.
 pub(crate) fn bind(

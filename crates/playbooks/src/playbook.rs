@@ -191,7 +191,7 @@ fn samples(file: &PlaybookFile, parameters: &BTreeMap<String, Parameter>) -> Nam
         Some(Kind::Text) | None => Value::from("text"),
     };
     let parameters = file.parameters.keys().map(|name| (name.clone(), of(name)));
-    parameters.chain(["items", "inputs"].map(|name| (name.to_owned(), list()))).collect()
+    parameters.chain(["items", "inputs", "chunks"].map(|name| (name.to_owned(), list()))).collect()
 }
 
 /// What holds for all texts of a playbook.
@@ -247,9 +247,11 @@ impl Reader<'_> {
             faults.add(at("agent"), format!("there is no agent {} for tasks", excerpt(&agent)));
         }
         let terms = self.terms(path, &Said::of_task(file), &names, faults);
-        for (part, source, said) in
-            [("items", "items", file.items.is_some()), ("inputs", "inputs", file.inputs.is_some())]
-        {
+        for (part, source, said) in [
+            ("items", "items", file.items.is_some()),
+            ("inputs", "inputs", file.inputs.is_some()),
+            ("inputs", "chunks", file.inputs.is_some()),
+        ] {
             let repeated = for_each.iter().flat_map(ForEach::loops).any(|of| of.source.to_string() == source);
             if said && repeated {
                 faults.add(at(part), format!("for_each says which {part} a task reads"));

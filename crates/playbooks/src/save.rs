@@ -20,6 +20,10 @@ pub fn as_playbook(
     plan: &Plan,
     is_worker: impl Fn(&str) -> bool,
 ) -> Result<String, Unsavable> {
+    if plan.tasks.iter().any(|task| task.terms.parts.is_some()) {
+        let why = "its tasks read parts of these inputs; the playbook that it came from does so for any";
+        return Err(Unsavable(why.to_owned()));
+    }
     let keys = keys(&plan.tasks);
     let file = PlaybookFile {
         name: name.to_owned(),

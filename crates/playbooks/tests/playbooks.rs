@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use proptest::prelude::*;
-use starling_playbooks::{Fault, Plan, Playbook, Playbooks, Wish, as_playbook, choose, map};
+use starling_playbooks::{Fault, Plan, Playbook, Playbooks, TextPart, Wish, as_playbook, choose, map};
 use starling_protocol::{IndexRange, PlanStrategy, TaskSpec};
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,7 +16,7 @@ fn items(count: usize) -> Vec<String> {
 }
 
 fn wish<'a>(goal: &'a str, parameters: &'a BTreeMap<String, String>) -> Wish<'a> {
-    Wish { goal, parameters, items: &[], inputs: &[], max_tasks: 100 }
+    Wish { goal, parameters, items: &[], inputs: &[], parts: &[], part_bytes: 98_304, max_tasks: 100 }
 }
 
 fn built_in(name: &str) -> Playbook {
@@ -215,7 +215,7 @@ when = "1 +"
         "tasks[0].agent: there is no agent \"wizard\" for tasks",
         "tasks[1].instruction: unknown filter",
         "tasks[1].with_results: is of no use without fallback",
-        "tasks[1].for_each: expected items, inputs or a parameter that is a list, found \"goods\"",
+        "tasks[1].for_each: expected items, inputs, chunks or a parameter that is a list, found \"goods\"",
         "tasks[2].instruction: expected a text, found nothing",
         "tasks[2].each: is of no use without for_each",
         "tasks[2].items: expected \"all\", \"none\"",
@@ -343,19 +343,66 @@ fn a_saved_plan_is_the_same_plan_again() {
 }
 
 #[test]
+fn long_texts_are_read_in_parts_each_by_one_task() {
+    let none = BTreeMap::new();
+    let files = ["book.txt", "note.txt"];
+    let book = |of: usize| {
+        let part = move |number| TextPart { input: "book.txt", number, of, bytes: 8_200, tokens: 2_000 };
+        let note = TextPart { input: "note.txt", number: 1, of: 1, bytes: 40, tokens: 10 };
+        (1..=of).map(part).chain([note]).collect::<Vec<_>>()
+    };
+    let review = built_in("document-review");
+    for (of, largest) in [(1, 1), (60, 1), (250, 3), (900, 10)] {
+        let parts = book(of);
+        let plan = review.expand(&Wish { inputs: &files, parts: &parts, ..wish("", &none) }).unwrap();
+        assert!(plan.tasks.len() <= 100);
+        let ranges: Vec<_> = plan.tasks.iter().filter_map(|task| task.terms.parts).collect();
+        let treated: Vec<i32> = ranges.iter().flat_map(|range| range.from..range.to).collect();
+        assert_eq!(treated, (0..=i32::try_from(of).unwrap()).collect::<Vec<_>>(), "each once, in order");
+        assert_eq!(ranges.iter().map(|range| range.to - range.from).max(), Some(largest));
+        assert_eq!(ranges.iter().map(|range| range.tokens).sum::<i64>(), 2_000 * of as i64 + 10);
+        let across = plan.tasks.last().unwrap();
+        assert!(across.key == "across" && across.depends_on.len() == ranges.len());
+    }
+    let parts = book(60);
+    let plan = review.expand(&Wish { inputs: &files, parts: &parts, ..wish("", &none) }).unwrap();
+    assert_eq!(plan.tasks[2].title, "Review of book.txt, part 3 of 60");
+    assert!(plan.tasks[2].instruction.contains("book.txt, part 3 of 60"), "{}", plan.tasks[2].instruction);
+    assert_eq!(plan.tasks[60].title, "Review of note.txt");
+
+    let refused = as_playbook("saved", "", &plan, |_| true).unwrap_err().to_string();
+    assert!(refused.contains("its tasks read parts of these inputs"), "{refused}");
+
+    let parts = book(2_000);
+    let faults = review.expand(&Wish { inputs: &files, parts: &parts, ..wish("", &none) }).unwrap_err();
+    let said = faults[0].to_string();
+    assert!(
+        said.starts_with("inputs: 2001 parts in at most 100 tasks: a task would read up to 17"),
+        "{said}"
+    );
+    assert!(said.contains("agents.prompt has room for 98304: more tasks"), "{said}");
+}
+
+#[test]
 fn auto_chooses_by_what_an_intent_has() {
     let playbooks = Playbooks::load(None, |_| true).unwrap();
     let (none, two) = (BTreeMap::new(), items(2));
     let options = parameters(&[("options", "owl,lark")]);
     let playbook = |name: &str| PlanStrategy::Playbook(name.into());
     let files = ["a.md", "b.md"];
+    let parts = files.map(|input| TextPart { input, number: 1, of: 1, bytes: 100, tokens: 25 });
     let long = "What would change for people, trade and birds in the valley if the river was given back the bed that it had before the dam was built?";
     for (wish, expected) in [
         (wish("Name a bird.", &none), PlanStrategy::Single),
         (wish("Name a bird. Then another", &none), PlanStrategy::Llm),
         (wish("Owl, lark: which?", &none), PlanStrategy::Llm),
         (Wish { inputs: &files, ..wish("Name a bird", &none) }, PlanStrategy::Llm),
-        (Wish { inputs: &files, ..wish("Review these", &none) }, playbook("document-review")),
+        (Wish { inputs: &files, parts: &parts, ..wish("Review these", &none) }, playbook("document-review")),
+        // What would not fit into the prompts of its tasks is none for it.
+        (
+            Wish { inputs: &files, parts: &parts, part_bytes: 600, ..wish("Review these", &none) },
+            PlanStrategy::Llm,
+        ),
         (Wish { items: &two, ..wish("Name a bird", &none) }, PlanStrategy::Map),
         (wish("Choose", &options), playbook("compare")),
         (Wish { items: &two, ..wish("Choose", &options) }, playbook("compare")),

@@ -57,7 +57,7 @@ pub async fn serve(node: Node, parts: Parts) -> Result<(), PlannerError> {
 fn intake(node: &Node, parts: &Parts, admission: Admission) -> ParallelProcessor {
     let settings = &node.settings;
     let limits = IntentLimits { max_bytes: settings.intake.max_intent, ..IntentLimits::default() };
-    let strategies = Strategies::new(parts.playbooks.clone(), &settings.coordinator);
+    let strategies = Strategies::new(parts.playbooks.clone(), &settings.coordinator, settings.agents_prompt);
     let handler = IntakeHandler::new(node.codec.clone(), limits, strategies, node.clock.clone());
     let slots = settings.processor.slots.intake;
     let config =

@@ -2,7 +2,7 @@
 //! used for is rejected with everything that is wrong.
 
 use starling_engine::coordinator::{CoordinatorSettings, PlanFault, PlanLimits, validate, validate_answer};
-use starling_playbooks::{Fault, Playbooks, Wish, choose};
+use starling_playbooks::{Fault, Playbooks, TextPart, Wish, choose};
 use starling_protocol::{Intent, IntentFault, PlanStrategy};
 use std::sync::Arc;
 
@@ -11,13 +11,16 @@ use std::sync::Arc;
 pub struct Strategies {
     playbooks: Arc<Playbooks>,
     limits: PlanLimits,
+    /// Room for parts of inputs in a prompt, in bytes.
+    part_bytes: usize,
 }
 
 impl Strategies {
-    /// With these playbooks, and the bounds of plans that the coordinator has.
+    /// With these playbooks, the bounds of plans that the coordinator has, and the room of a prompt in bytes.
     #[must_use]
-    pub fn new(playbooks: Arc<Playbooks>, coordinator: &CoordinatorSettings) -> Self {
-        Self { playbooks, limits: PlanLimits::new(coordinator, coordinator.max_tasks) }
+    pub fn new(playbooks: Arc<Playbooks>, coordinator: &CoordinatorSettings, prompt: usize) -> Self {
+        let limits = PlanLimits::new(coordinator, coordinator.max_tasks);
+        Self { playbooks, limits, part_bytes: prompt }
     }
 
     /// Settles how `intent` is planned, and gives it the goal of its playbook where it has none. An intent that says `auto`
@@ -28,6 +31,7 @@ impl Strategies {
     pub fn settle(&self, intent: &mut Intent) -> Result<(), Vec<IntentFault>> {
         let Ok(mut strategy) = intent.strategy.parse::<PlanStrategy>() else { return Ok(()) }; // refused elsewhere
         let names: Vec<&str> = intent.inputs.iter().map(|input| input.name.as_str()).collect();
+        let parts = TextPart::of(&intent.inputs);
         let most = intent.limits.max_tasks.and_then(|most| usize::try_from(most).ok());
         let limits = PlanLimits { max_tasks: most.unwrap_or(self.limits.max_tasks), ..self.limits };
         let wish = Wish {
@@ -35,6 +39,8 @@ impl Strategies {
             parameters: &intent.parameters,
             items: &intent.items,
             inputs: &names,
+            parts: &parts,
+            part_bytes: self.part_bytes,
             max_tasks: limits.max_tasks,
         };
         if strategy == PlanStrategy::Auto {

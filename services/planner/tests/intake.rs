@@ -16,7 +16,7 @@ async fn intake() -> (Node, Ear) {
     let node = memory_node(&[]).await;
     let limits = IntentLimits { max_bytes: 100_000, ..IntentLimits::default() };
     let playbooks = Arc::new(Playbooks::load(None, |_| true).unwrap());
-    let strategies = Strategies::new(playbooks, &node.settings.coordinator);
+    let strategies = Strategies::new(playbooks, &node.settings.coordinator, node.settings.agents_prompt);
     let handler = IntakeHandler::new(node.codec.clone(), limits, strategies, Clock::system());
     serve_records(&node, Topic::Intents, Arc::new(handler));
     let ear = Ear::on(&node, &Topic::Coordinator).await;

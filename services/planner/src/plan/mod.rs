@@ -19,7 +19,7 @@ use starling_agents::{
     within,
 };
 use starling_llm::{ChatRequest, Format, Model, ModelError, Purpose, Reuse, StreamEvent, TextStream};
-use starling_playbooks::{Plan, Playbooks, Wish};
+use starling_playbooks::{Plan, Playbooks, TextPart, Wish};
 use starling_protocol::{
     Body, CallReport, Envelope, Failure, Input, PlanEnd, PlanFragment, PlanRequest, PlanStrategy, RecordRef,
     RunId, TaskSpec, ids::digest,
@@ -160,11 +160,14 @@ impl PlanHandler {
         };
         let texts = IntentTexts::of(intent.as_ref());
         let names: Vec<&str> = texts.inputs.iter().map(|input| input.name.as_str()).collect();
+        let parts = TextPart::of(texts.inputs);
         let wish = Wish {
             goal: &request.goal,
             parameters: texts.parameters,
             items: texts.items,
             inputs: &names,
+            parts: &parts,
+            part_bytes: self.options.prompt.bytes,
             max_tasks: usize::try_from(request.max_tasks).unwrap_or(0),
         };
         let plan = match self.playbooks.plan(strategy, &wish) {
