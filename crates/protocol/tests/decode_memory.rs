@@ -151,7 +151,7 @@ fn another_version(codec: &Codec) {
     let mut decoded = 0;
     for inputs in [0, 10, 1_000, 5_000, 20_000, 100_000, 300_000] {
         let mut bytes = framed(&envelope_with_body(0)[10..]);
-        bytes.extend([0; 9]); // goal to limits
+        bytes.extend([0; 10]); // goal to limits
         bytes.extend([[2].as_slice(), &[0, 0, 0, 0]].concat().repeat(inputs)); // in blocks of one
         bytes.extend([0; 2]); // the ends of inputs and of parameters
         decoded += usize::from(measured::<Envelope>(codec, &bytes).0.is_ok());
