@@ -340,3 +340,22 @@ async fn a_budget_a_limit_and_a_deadline_leave_rows_for_the_next_run() {
     assert_eq!(code, Some(0), "{summary}");
     each_once(&desk.lines(), 12);
 }
+
+/// The example in the documentation: columns are a playbook's parameters, but the one that names the row.
+#[tokio::test(flavor = "multi_thread")]
+async fn tickets_are_answered_by_a_playbook() {
+    let folder = tempfile::tempdir().unwrap();
+    let tickets = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/tickets.csv");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_starling"));
+    command.env_clear().stdin(Stdio::null()).kill_on_drop(true).current_dir(folder.path());
+    command.args(["batch", tickets, "--playbook", "order-inquiry", "--out", "out.jsonl", "--json"]);
+    let output = timeout(PATIENCE, command.output()).await.expect("a batch ends").unwrap();
+    let written = fs::read_to_string(folder.path().join("out.jsonl")).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{written}");
+    let mut keys: Vec<String> = written
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["key"].as_str().unwrap().to_owned())
+        .collect();
+    keys.sort();
+    assert_eq!(keys, ["t-1", "t-2", "t-3"]);
+}

@@ -1,6 +1,6 @@
 //! What is wanted of every row.
 
-use super::{identity::BatchTag, line::RowName, template::GoalTemplate};
+use super::{identity::BatchTag, input::ID, line::RowName, template::GoalTemplate};
 use crate::client::Submission;
 use serde_json::{Map, Value};
 use starling_protocol::{Intent, Limits, PlanStrategy, Timestamp, is_slug};
@@ -76,7 +76,7 @@ impl Wish {
             priority: self.priority,
             limits: self.limits.clone(),
             items,
-            parameters: if self.is_by_playbook() { parameters(columns) } else { BTreeMap::new() },
+            parameters: if self.is_by_playbook() { self.parameters(columns) } else { BTreeMap::new() },
             ..Intent::default()
         };
         Ok(Submission {
@@ -89,17 +89,19 @@ impl Wish {
         })
     }
 
+    /// The columns as a playbook takes them: texts, and everything else as JSON. What is null is not there; the row's key and
+    /// its items have their own places.
+    fn parameters(&self, columns: &Map<String, Value>) -> BTreeMap<String, String> {
+        let is_one = |name: &str| name != ID && Some(name) != self.items.as_deref();
+        let present = columns.iter().filter(|(name, value)| !value.is_null() && is_one(name));
+        present.map(|(name, value)| (name.clone(), text(value))).collect()
+    }
+
     /// How long a row may take that is submitted now.
     pub(super) fn time_of_a_row(&self, now: Timestamp) -> Duration {
         let left = self.deadline.map_or(Duration::MAX, |deadline| deadline.since(now));
         self.timeout.min(left).max(LEAST)
     }
-}
-
-/// The columns as a playbook takes them: texts, and everything else as JSON. What is null is not there.
-fn parameters(columns: &Map<String, Value>) -> BTreeMap<String, String> {
-    let present = columns.iter().filter(|(_, value)| !value.is_null());
-    present.map(|(name, value)| (name.clone(), text(value))).collect()
 }
 
 fn items(column: &str, value: Option<&Value>) -> Result<Vec<String>, String> {
@@ -147,7 +149,7 @@ mod tests {
 
     #[test]
     fn columns_are_the_goal_the_items_and_a_playbooks_parameters() {
-        let row = json!({"name": "it", "parts": ["a", 2], "size": 3, "none": null});
+        let row = json!({"id": "r-1", "name": "it", "parts": ["a", 2], "size": 3, "none": null});
         let map = submission(&wish(PlanStrategy::Map), row.clone(), 0).unwrap();
         assert_eq!(
             (map.intent.goal.as_str(), &map.intent.items[..]),
@@ -157,7 +159,7 @@ mod tests {
         let playbook = submission(&wish(PlanStrategy::Playbook("p".to_owned())), row, 0).unwrap();
         let parameters: Vec<(&str, &str)> =
             playbook.intent.parameters.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        assert_eq!(parameters, [("name", "it"), ("parts", "[\"a\",2]"), ("size", "3")]);
+        assert_eq!(parameters, [("name", "it"), ("size", "3")], "key and items have their own places");
         let columns = ["Full Name".to_owned()];
         let faults = wish(PlanStrategy::Playbook("p".to_owned())).fits(Some(&columns)).unwrap_err();
         assert!(

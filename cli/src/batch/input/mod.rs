@@ -16,7 +16,7 @@ use std::{
 use tokio::sync::mpsc;
 
 /// The column that names a row.
-const ID: &str = "id";
+pub(super) const ID: &str = "id";
 /// Rows that wait between the file and the batch.
 const AHEAD: usize = 64;
 

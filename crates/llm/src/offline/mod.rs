@@ -154,7 +154,8 @@ pub(crate) fn answer_to(purpose: Purpose, asked: &str) -> String {
         Purpose::Plan => plan::plan(&prompt),
         Purpose::Work => work::work(&prompt),
         Purpose::Judge => judge::verdict(&prompt),
-        Purpose::Synthesize if prompt.section("Instruction").is_some() => synthesis::digest(&prompt),
+        // What condenses is a task of its own; how an answer is to be may be instructed as well.
+        Purpose::Synthesize if prompt.section("Task").is_some() => synthesis::digest(&prompt),
         Purpose::Synthesize => synthesis::answer(&prompt),
     }
 }
