@@ -4,7 +4,10 @@ use crate::exit::CliError;
 use crate::inputs::Part;
 use crate::store::Store;
 use bytes::Bytes;
-use starling_bus::{Bus, InRecord, LogReader, OutRecord, PartitionId, ReaderEvent, StartAt};
+use starling_bus::{
+    Bus, Delivered, DeliveryFuture, InRecord, LogReader, OutRecord, PartitionId, ReaderEvent, SendError,
+    StartAt,
+};
 use starling_protocol::Codec;
 use starling_protocol::headers::{STARLING_PRIORITY, headers_of};
 use starling_protocol::topic::partition_of;
@@ -20,7 +23,7 @@ use std::{
 };
 
 /// How long a publish may take before the broker counts as gone.
-pub(crate) const PUBLISH_TIMEOUT: Duration = Duration::from_secs(30);
+const PUBLISH_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A publisher and follower of intents.
 pub struct Client {
@@ -218,17 +221,23 @@ impl Client {
             headers,
             payload: Some(payload.into()),
         };
-        match tokio::time::timeout(PUBLISH_TIMEOUT, self.bus.send(record)).await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(error @ starling_bus::SendError::Refused { .. })) => {
-                Err(CliError::Usage(error.to_string()))
-            }
-            Ok(Err(error)) => Err(CliError::Unavailable(error.to_string())),
-            Err(_) => Err(CliError::Unavailable(format!(
-                "the broker did not acknowledge the intent within {} s",
-                PUBLISH_TIMEOUT.as_secs()
-            ))),
-        }
+        acknowledged("the intent", self.bus.send(record)).await.map(drop)
+    }
+}
+
+/// Waits until a record is acknowledged that is named so.
+///
+/// # Errors
+/// The broker refuses it, or is unreachable.
+pub(crate) async fn acknowledged(what: &str, sent: DeliveryFuture) -> Result<Delivered, CliError> {
+    match tokio::time::timeout(PUBLISH_TIMEOUT, sent).await {
+        Ok(Ok(delivered)) => Ok(delivered),
+        Ok(Err(error @ SendError::Refused { .. })) => Err(CliError::Usage(error.to_string())),
+        Ok(Err(error)) => Err(CliError::Unavailable(error.to_string())),
+        Err(_) => Err(CliError::Unavailable(format!(
+            "the broker did not acknowledge {what} within {} s",
+            PUBLISH_TIMEOUT.as_secs()
+        ))),
     }
 }
 

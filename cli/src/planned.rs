@@ -6,7 +6,7 @@ use starling_agents::{AgentCatalogue, DEFAULT_WORKER, PromptBudget};
 use starling_engine::coordinator::{CallCosts, PlanLimits, budget::Budget, validate};
 use starling_llm::Model;
 use starling_planner::{Draft, Strategies, Wanted, call_costs, draft};
-use starling_playbooks::{Plan, Playbooks, TextPart, Wish};
+use starling_playbooks::{Plan, Playbooks};
 use starling_protocol::{Body, CallReport, Intent, IntentFault, PlanStrategy, TaskSpec, state::Amount};
 use starling_runtime::{Settings, wire::estimated_tokens};
 use starling_service::{library, model_from};
@@ -31,7 +31,7 @@ pub(crate) struct Planned {
     pub(crate) catalogue: AgentCatalogue,
 }
 
-/// Settles how an intent is planned, as the intake of a swarm with these settings does.
+/// Settles how an intent is planned, as the intake of a swarm with these settings does, and says by what.
 ///
 /// # Errors
 /// A usage fault that names everything that is wrong.
@@ -39,7 +39,7 @@ pub(crate) fn settled(
     settings: &Settings,
     playbooks: Playbooks,
     intent: &mut Intent,
-) -> Result<(), CliError> {
+) -> Result<Strategies, CliError> {
     let strategies = Strategies::new(Arc::new(playbooks), &settings.coordinator, settings.agents_prompt);
     let told = |IntentFault { path, message }: &IntentFault| {
         // People gave flags, not fields.
@@ -55,7 +55,8 @@ pub(crate) fn settled(
     };
     strategies
         .settle(intent)
-        .map_err(|faults| CliError::Usage(faults.iter().map(told).collect::<Vec<_>>().join("\n")))
+        .map_err(|faults| CliError::Usage(faults.iter().map(told).collect::<Vec<_>>().join("\n")))?;
+    Ok(strategies)
 }
 
 /// Makes the plan of an intent. A model is asked for it only where the strategy wants one.
@@ -67,7 +68,7 @@ pub(crate) async fn planned(session: &Session, args: IntentArgs) -> Result<Plann
     let usage = |error: &dyn Display| CliError::Usage(error.to_string());
     let model = model_from(&settings.model).map_err(|error| usage(&error))?.model;
     let (catalogue, playbooks) = library(settings).map_err(CliError::Usage)?;
-    settled(settings, playbooks.clone(), &mut intent)?;
+    let strategies = settled(settings, playbooks, &mut intent)?;
     let strategy: PlanStrategy = intent.strategy.parse().map_err(|error| usage(&error))?;
     let costs = call_costs(settings, &catalogue);
     let coordinator = &settings.coordinator;
@@ -80,28 +81,27 @@ pub(crate) async fn planned(session: &Session, args: IntentArgs) -> Result<Plann
     let tokens = estimated_tokens(&Body::Intent(intent.clone()));
     check(&costs, &budget, &intent, tokens, &strategy)?;
     let max_tasks = limits.max_tasks.unwrap_or(coordinator.max_tasks);
-    let (plan, report) =
-        match without_model(&strategy, &playbooks, &intent, max_tasks, settings.agents_prompt)? {
-            Some(plan) => (plan, CallReport::default()),
-            None => {
-                let allowance =
-                    budget.is_bounded().then(|| budget.allowance(costs.plan(intent.goal.len(), tokens)));
-                let patience = timeout.unwrap_or(coordinator.plan_timeout).min(Duration::from_secs(86_400));
-                let wanted = Wanted {
-                    goal: &intent.goal,
-                    inputs: &told,
-                    items: &intent.items,
-                    parameters: &intent.parameters,
-                    max_tasks,
-                    max_instruction_tokens: settings.agents_max_instruction_tokens,
-                    allowance,
-                    deadline: Instant::now() + patience,
-                };
-                let Draft { tasks, report } =
-                    asked(model.as_ref(), &catalogue, wanted, settings.agents_prompt).await?;
-                (Plan { goal: intent.goal.clone(), tasks, answer: None }, report)
-            }
-        };
+    let (plan, report) = match without_model(&strategy, &strategies, &intent)? {
+        Some(plan) => (plan, CallReport::default()),
+        None => {
+            let allowance =
+                budget.is_bounded().then(|| budget.allowance(costs.plan(intent.goal.len(), tokens)));
+            let patience = timeout.unwrap_or(coordinator.plan_timeout).min(Duration::from_secs(86_400));
+            let wanted = Wanted {
+                goal: &intent.goal,
+                inputs: &told,
+                items: &intent.items,
+                parameters: &intent.parameters,
+                max_tasks,
+                max_instruction_tokens: settings.agents_max_instruction_tokens,
+                allowance,
+                deadline: Instant::now() + patience,
+            };
+            let Draft { tasks, report } =
+                asked(model.as_ref(), &catalogue, wanted, settings.agents_prompt).await?;
+            (Plan { goal: intent.goal.clone(), tasks, answer: None }, report)
+        }
+    };
     validate(&plan.tasks, &PlanLimits::new(coordinator, max_tasks)).map_err(|faults| {
         let faults: Vec<String> = faults.iter().take(5).map(ToString::to_string).collect();
         CliError::Failed(format!("the plan would be refused: {}", faults.join("; ")))
@@ -116,10 +116,8 @@ pub(crate) async fn planned(session: &Session, args: IntentArgs) -> Result<Plann
 /// The plan, where no model is asked for it.
 fn without_model(
     strategy: &PlanStrategy,
-    playbooks: &Playbooks,
+    strategies: &Strategies,
     intent: &Intent,
-    max_tasks: i32,
-    prompt: usize,
 ) -> Result<Option<Plan>, CliError> {
     if strategy.is_single() {
         let goal = intent.goal.clone();
@@ -132,18 +130,7 @@ fn without_model(
         };
         return Ok(Some(Plan { goal, tasks: vec![task], answer: None }));
     }
-    let names: Vec<&str> = intent.inputs.iter().map(|input| input.name.as_str()).collect();
-    let parts = TextPart::of(&intent.inputs);
-    let wish = Wish {
-        goal: &intent.goal,
-        parameters: &intent.parameters,
-        items: &intent.items,
-        inputs: &names,
-        parts: &parts,
-        part_bytes: prompt,
-        max_tasks: usize::try_from(max_tasks).unwrap_or(0),
-    };
-    playbooks.plan(strategy, &wish).transpose().map_err(|faults| {
+    strategies.plan(strategy, intent).transpose().map_err(|faults| {
         CliError::Usage(faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
     })
 }

@@ -1,9 +1,9 @@
 //! Stores parts of long texts in the content topic, each once.
 
-use crate::{client::PUBLISH_TIMEOUT, exit::CliError, inputs::Part};
+use crate::{client::acknowledged, exit::CliError, inputs::Part};
 use bytes::Bytes;
 use futures::future::try_join_all;
-use starling_bus::{Bus, Delivered, DeliveryFuture, OutRecord, PartitionId, SendError};
+use starling_bus::{Bus, DeliveryFuture, OutRecord, PartitionId};
 use starling_protocol::{
     Body, Codec, Envelope, EnvelopeId, IntentId, RecordRef, Role, Tag, Timestamp, headers::headers_of,
     topic::partition_of,
@@ -35,31 +35,34 @@ impl Store {
         tenant: &str,
         parts: &[Part],
     ) -> Result<Vec<RecordRef>, CliError> {
-        let mut known = self.lock().clone();
-        let partitions = bus.partitions(topic).await?;
-        let mut wanted = HashSet::new();
         let named: Vec<(EnvelopeId, &Part)> =
             parts.iter().map(|part| (part.content.envelope_id(), part)).collect();
-        let new = named.iter().filter(|(id, _)| !known.contains_key(id) && wanted.insert(id.clone()));
+        let mut places: HashMap<EnvelopeId, RecordRef> = {
+            let remembered = self.lock();
+            named.iter().filter_map(|(id, _)| Some((id.clone(), remembered.get(id)?.clone()))).collect()
+        };
+        let partitions = bus.partitions(topic).await?;
+        let mut wanted = HashSet::new();
+        let new = named.iter().filter(|(id, _)| !places.contains_key(id) && wanted.insert(id.clone()));
         let new: Vec<&(EnvelopeId, &Part)> = new.collect();
         for batch in new.chunks(AT_ONCE) {
             let mut sent = Vec::with_capacity(batch.len());
             for (id, part) in batch {
                 let at = PartitionId::new(topic, partition_of(id.as_str(), partitions));
                 let (record, place) = record(at, codec, tenant, id, part)?;
-                sent.push(acknowledged(bus.send(record), place));
+                sent.push(placed(bus.send(record), place));
             }
             for place in try_join_all(sent).await? {
-                known.insert(place.envelope_id.clone(), place);
+                places.insert(place.envelope_id.clone(), place);
             }
         }
-        let places = named.iter().filter_map(|(id, _)| known.get(id).cloned()).collect();
+        let in_order = named.iter().filter_map(|(id, _)| places.get(id).cloned()).collect();
         let mut remembered = self.lock();
-        if known.len() > REMEMBERED {
-            known.clear(); // storing some of it again does no harm
+        remembered.extend(places);
+        if remembered.len() > REMEMBERED {
+            remembered.clear(); // storing some of it again does no harm
         }
-        *remembered = known;
-        Ok(places)
+        Ok(in_order)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<EnvelopeId, RecordRef>> {
@@ -98,18 +101,12 @@ fn record(
     Ok((record, place))
 }
 
-async fn acknowledged(sent: DeliveryFuture, place: RecordRef) -> Result<RecordRef, CliError> {
-    match tokio::time::timeout(PUBLISH_TIMEOUT, sent).await {
-        Ok(Ok(Delivered { offset: Some(offset) })) => Ok(RecordRef { offset, ..place }),
+async fn placed(sent: DeliveryFuture, place: RecordRef) -> Result<RecordRef, CliError> {
+    match acknowledged("a part", sent).await?.offset {
+        Some(offset) => Ok(RecordRef { offset, ..place }),
         // It is there, but nobody knows where.
-        Ok(Ok(Delivered { offset: None })) => {
+        None => {
             Err(CliError::Unavailable("the broker did not say where it put a part: try again".to_owned()))
         }
-        Ok(Err(error @ SendError::Refused { .. })) => Err(CliError::Usage(error.to_string())),
-        Ok(Err(error)) => Err(CliError::Unavailable(error.to_string())),
-        Err(_) => Err(CliError::Unavailable(format!(
-            "the broker did not acknowledge a part within {} s",
-            PUBLISH_TIMEOUT.as_secs()
-        ))),
     }
 }

@@ -2,10 +2,9 @@
 
 use crate::{
     Capacity, ChatReply, ChatRequest, FailedAttempts, Model, ModelChoice, ModelError, ModelInfo, Purpose,
-    Purposes, StreamEvent, TextStream,
+    Purposes, TextStream, stream_after,
 };
 use async_trait::async_trait;
-use futures::StreamExt as _;
 use starling_protocol::CallReport;
 use std::{collections::HashMap, sync::Arc};
 
@@ -70,10 +69,6 @@ fn passes_on(error: &ModelError) -> bool {
     passes
 }
 
-fn with_spent(error: ModelError, spent: &CallReport) -> ModelError {
-    ModelError { report: error.report.after(spent), ..error }
-}
-
 #[async_trait]
 impl Model for ModelChain {
     fn info(&self) -> ModelInfo {
@@ -131,14 +126,14 @@ impl Model for ModelChain {
         for model in before {
             let question = self.question(&model, &request, &spent);
             match model.chat(question).await {
-                Ok(reply) => return Ok(ChatReply { report: reply.report.after(&spent), ..reply }),
+                Ok(reply) => return Ok(reply.after(&spent)),
                 Err(error) if passes_on(&error) => spent = error.report.after(&spent),
-                Err(error) => return Err(with_spent(error, &spent)),
+                Err(error) => return Err(error.after(&spent)),
             }
         }
         match last.chat(self.question(&last, &request, &spent)).await {
-            Ok(reply) => Ok(ChatReply { report: reply.report.after(&spent), ..reply }),
-            Err(error) => Err(with_spent(error, &spent)),
+            Ok(reply) => Ok(reply.after(&spent)),
+            Err(error) => Err(error.after(&spent)),
         }
     }
 
@@ -149,25 +144,14 @@ impl Model for ModelChain {
         for model in before {
             let question = self.question(&model, &request, &spent);
             match model.stream(question).await {
-                Ok(events) => return Ok(after(spent, events)),
+                Ok(events) => return Ok(stream_after(events, spent)),
                 Err(error) if passes_on(&error) => spent = error.report.after(&spent),
-                Err(error) => return Err(with_spent(error, &spent)),
+                Err(error) => return Err(error.after(&spent)),
             }
         }
         match last.stream(self.question(&last, &request, &spent)).await {
-            Ok(events) => Ok(after(spent, events)),
-            Err(error) => Err(with_spent(error, &spent)),
+            Ok(events) => Ok(stream_after(events, spent)),
+            Err(error) => Err(error.after(&spent)),
         }
     }
-}
-
-/// The stream, with what was spent before it in its report.
-#[allow(clippy::result_large_err)] // it is the port's item, and one of a stream
-fn after(spent: CallReport, events: TextStream) -> TextStream {
-    let add = move |event| match event {
-        Ok(StreamEvent::Done(report)) => Ok(StreamEvent::Done(report.after(&spent))),
-        Err(error) => Err(with_spent(error, &spent)),
-        text => text,
-    };
-    events.map(add).boxed()
 }

@@ -16,6 +16,7 @@ mod openai;
 mod port;
 mod preflight;
 mod prompt;
+mod spent;
 mod tokens;
 mod turns;
 
@@ -34,5 +35,6 @@ pub use port::{
     ModelErrorKind, ModelInfo, Purpose, Purposes, Reuse, StreamEvent, TextStream,
 };
 pub use preflight::{Feature, Preflight, PreflightOptions, Trial, Verdict};
+pub use spent::stream_after;
 pub use tokens::{Capacity, Encoding, estimated_tokens};
 pub use turns::{Deeds, Message, Speaker, Tool, ToolCall};

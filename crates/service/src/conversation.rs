@@ -1,12 +1,11 @@
 //! A long conversation with tools, made to fit: what was done early is summed up by a cheaper model, and what does not fit
 //! into the window stays out. What goes and what does not, `starling_engine::conversation` decides.
 
-use futures::StreamExt as _;
 use starling_agents::prompt::{SummaryPrompt, ToolUse, escape, summary_messages};
 use starling_engine::conversation::{PackLimits, SummaryLimits, Turn, TurnKind, pack, to_sum_up};
 use starling_llm::{
     ChatReply, ChatRequest, Encoding, Format, Message, Model, ModelChoice, ModelError, Purpose, Reuse,
-    Speaker, StreamEvent, TextStream,
+    Speaker, TextStream, stream_after,
 };
 use starling_protocol::CallReport;
 use starling_runtime::Settings;
@@ -71,10 +70,8 @@ impl Conversations {
     /// See [`ModelError`]. No summary is no error: the conversation goes on as it is.
     pub async fn chat(&self, conversation: &mut ChatRequest) -> Result<ChatReply, ModelError> {
         let spent = self.sum_up(conversation).await;
-        match self.model.chat(self.question(conversation, &spent)).await {
-            Ok(reply) => Ok(ChatReply { report: reply.report.after(&spent), ..reply }),
-            Err(error) => Err(ModelError { report: error.report.after(&spent), ..error }),
-        }
+        let replied = self.model.chat(self.question(conversation, &spent)).await;
+        replied.map(|reply| reply.after(&spent)).map_err(|error| error.after(&spent))
     }
 
     /// The same for a reply that is read as it comes.
@@ -84,18 +81,8 @@ impl Conversations {
     pub async fn stream(&self, conversation: &mut ChatRequest) -> Result<TextStream, ModelError> {
         let spent = self.sum_up(conversation).await;
         match self.model.stream(self.question(conversation, &spent)).await {
-            Ok(events) => {
-                #[allow(clippy::result_large_err)] // it is what a stream yields
-                let add = move |event| match event {
-                    Ok(StreamEvent::Done(report)) => Ok(StreamEvent::Done(report.after(&spent))),
-                    Err(ModelError { report, kind, message, endpoint }) => {
-                        Err(ModelError { report: report.after(&spent), kind, message, endpoint })
-                    }
-                    more => more,
-                };
-                Ok(events.map(add).boxed())
-            }
-            Err(error) => Err(ModelError { report: error.report.after(&spent), ..error }),
+            Ok(events) => Ok(stream_after(events, spent)),
+            Err(error) => Err(error.after(&spent)),
         }
     }
 

@@ -1,9 +1,8 @@
 //! Prompts and the windows of models: packed to what is known of a window, and shortened where that was not enough.
 
-use futures::StreamExt as _;
 use starling_agents::{Agent, PromptBudget};
 use starling_llm::{
-    Capacity, ChatReply, ChatRequest, Encoding, Model, ModelError, ModelErrorKind, StreamEvent, TextStream,
+    Capacity, ChatReply, ChatRequest, Encoding, Model, ModelError, ModelErrorKind, TextStream, stream_after,
 };
 use starling_protocol::CallReport;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -50,8 +49,7 @@ impl Window {
         budget: PromptBudget,
         build: impl Fn(PromptBudget) -> ChatRequest,
     ) -> Asked<ChatReply> {
-        let after =
-            |reply: ChatReply, first: CallReport| ChatReply { report: reply.report.after(&first), ..reply };
+        let after = |reply: ChatReply, first: CallReport| reply.after(&first);
         self.ask(capacity(model, agent), budget, build, |question| model.chat(question), after).await
     }
 
@@ -63,16 +61,7 @@ impl Window {
         budget: PromptBudget,
         build: impl Fn(PromptBudget) -> ChatRequest,
     ) -> Asked<TextStream> {
-        let after = |events: TextStream, first: CallReport| {
-            #[allow(clippy::result_large_err)] // it is what a stream yields
-            let add = move |event| match event {
-                Ok(StreamEvent::Done(report)) => Ok(StreamEvent::Done(report.after(&first))),
-                Err(error) => Err(spent_before(error, &first)),
-                text => text,
-            };
-            events.map(add).boxed()
-        };
-        self.ask(capacity(model, agent), budget, build, |question| model.stream(question), after).await
+        self.ask(capacity(model, agent), budget, build, |question| model.stream(question), stream_after).await
     }
 
     async fn ask<Reply, Sent>(
@@ -116,7 +105,7 @@ impl Window {
                 self.prompt.fetch_min(tokens, Ordering::Relaxed);
                 Ok(after(reply, first.report))
             }
-            Err(error) => Err(spent_before(error, &first.report)),
+            Err(error) => Err(error.after(&first.report)),
         };
         Asked { question, reply }
     }
@@ -124,10 +113,6 @@ impl Window {
 
 fn capacity(model: &dyn Model, agent: &Agent) -> Capacity {
     model.capacity(agent.purpose.into(), agent.model.as_ref())
-}
-
-fn spent_before(error: ModelError, first: &CallReport) -> ModelError {
-    ModelError { report: error.report.after(first), ..error }
 }
 
 fn least(one: Option<i64>, other: Option<i64>) -> Option<i64> {

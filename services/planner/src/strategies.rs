@@ -2,7 +2,7 @@
 //! used for is rejected with everything that is wrong.
 
 use starling_engine::coordinator::{CoordinatorSettings, PlanFault, PlanLimits, validate, validate_answer};
-use starling_playbooks::{Fault, Playbooks, TextPart, Wish, choose};
+use starling_playbooks::{Fault, Plan, Playbooks, TextPart, Wish, choose};
 use starling_protocol::{Intent, IntentFault, PlanStrategy};
 use std::sync::Arc;
 
@@ -30,24 +30,12 @@ impl Strategies {
     /// Everything that it lacks or has wrong for its playbook.
     pub fn settle(&self, intent: &mut Intent) -> Result<(), Vec<IntentFault>> {
         let Ok(mut strategy) = intent.strategy.parse::<PlanStrategy>() else { return Ok(()) }; // refused elsewhere
-        let names: Vec<&str> = intent.inputs.iter().map(|input| input.name.as_str()).collect();
-        let parts = TextPart::of(&intent.inputs);
-        let most = intent.limits.max_tasks.and_then(|most| usize::try_from(most).ok());
-        let limits = PlanLimits { max_tasks: most.unwrap_or(self.limits.max_tasks), ..self.limits };
-        let wish = Wish {
-            goal: &intent.goal,
-            parameters: &intent.parameters,
-            items: &intent.items,
-            inputs: &names,
-            parts: &parts,
-            part_bytes: self.part_bytes,
-            max_tasks: limits.max_tasks,
-        };
         if strategy == PlanStrategy::Auto {
-            strategy = choose(&wish, &self.playbooks);
+            strategy = self.with_wish(intent, |wish| choose(wish, &self.playbooks));
         }
-        if let Some(plan) = self.playbooks.plan(&strategy, &wish) {
+        if let Some(plan) = self.plan(&strategy, intent) {
             let plan = plan.map_err(|faults| faults.into_iter().map(intent_fault).collect::<Vec<_>>())?;
+            let limits = self.limits_of(intent);
             let of_answer = plan.answer.as_ref().map_or(Ok(()), |answer| validate_answer(answer, &limits));
             validate(&plan.tasks, &limits).and(of_answer).map_err(|faults| {
                 let fault =
@@ -58,6 +46,33 @@ impl Strategies {
         }
         intent.strategy = strategy.to_string();
         Ok(())
+    }
+
+    /// The plan of an intent by a strategy that needs no model for it; nothing for the others.
+    ///
+    /// # Errors
+    /// What the intent lacks or has wrong for it.
+    #[must_use]
+    pub fn plan(&self, strategy: &PlanStrategy, intent: &Intent) -> Option<Result<Plan, Vec<Fault>>> {
+        self.with_wish(intent, |wish| self.playbooks.plan(strategy, wish))
+    }
+
+    fn limits_of(&self, intent: &Intent) -> PlanLimits {
+        let most = intent.limits.max_tasks.and_then(|most| usize::try_from(most).ok());
+        PlanLimits { max_tasks: most.unwrap_or(self.limits.max_tasks), ..self.limits }
+    }
+
+    fn with_wish<R>(&self, intent: &Intent, ask: impl FnOnce(&Wish<'_>) -> R) -> R {
+        let names: Vec<&str> = intent.inputs.iter().map(|input| input.name.as_str()).collect();
+        ask(&Wish {
+            goal: &intent.goal,
+            parameters: &intent.parameters,
+            items: &intent.items,
+            inputs: &names,
+            parts: &TextPart::of(&intent.inputs),
+            part_bytes: self.part_bytes,
+            max_tasks: self.limits_of(intent).max_tasks,
+        })
     }
 }
 

@@ -106,6 +106,11 @@ async fn result(ear: &Ear) -> TaskResult {
     }
 }
 
+/// A task that another builds on, whose result lies there.
+fn result_at(title: &str, at: RecordRef) -> Dependency {
+    Dependency { task_id: task().task_id, title: title.into(), result: Some(at), failure: None, number: 0 }
+}
+
 #[tokio::test]
 async fn a_task_reads_its_part_of_the_intent() {
     let model = ScriptedModel::saying("the output");
@@ -289,13 +294,7 @@ async fn a_prompt_that_is_too_long_for_the_model_is_shortened_once_and_later_one
     });
     let stage = stage(model.clone()).await;
     let long = stored(&stage, earlier_result(&"many words ".repeat(5_000))).await;
-    let dependency = Dependency {
-        task_id: task().task_id,
-        title: "Long".into(),
-        result: Some(long),
-        failure: None,
-        number: 0,
-    };
+    let dependency = result_at("Long", long);
     for (calls, asked) in [(2, 2), (1, 3)] {
         give(&stage, Task { dependencies: vec![dependency.clone()], ..task() }).await;
         let result = result(&stage.critic).await;
@@ -313,13 +312,7 @@ async fn a_prompt_fits_the_window_of_its_model_before_it_is_sent() {
     let model = ScriptedModel::saying("done");
     let stage = stage(model.clone()).await;
     let long = stored(&stage, earlier_result(&"お誕生日おめでとう".repeat(2_000))).await;
-    let dependency = Dependency {
-        task_id: task().task_id,
-        title: "Long".into(),
-        result: Some(long),
-        failure: None,
-        number: 0,
-    };
+    let dependency = result_at("Long", long);
     for (encoding, window, reply) in [
         (Encoding::O200kBase, 12_000, 4_000),
         (Encoding::Estimate, 12_000, 4_000),
@@ -342,13 +335,7 @@ async fn the_prompt_is_made_to_fit_what_the_step_may_take() {
     let model = ScriptedModel::saying("done");
     let stage = stage(model.clone()).await;
     let long = stored(&stage, earlier_result(&"many words ".repeat(5_000))).await;
-    let dependency = Dependency {
-        task_id: task().task_id,
-        title: "Long".into(),
-        result: Some(long),
-        failure: None,
-        number: 0,
-    };
+    let dependency = result_at("Long", long);
     let catalogue = AgentCatalogue::load(None).unwrap();
     let reply = i64::from(catalogue.get("worker").unwrap().reply_tokens());
     let allowance = Allowance { calls: 2, tokens: Some(2 * (reply + 2_000)), cost_usd: None };

@@ -170,9 +170,9 @@ pub(super) struct Lane {
 
 /// How many tasks may be with the workers of a pool, of batches and of others, each: a batch takes no room from intents of
 /// which somebody waits for the outcome, whose tasks overtake those of batches in the inbox. It is a few times what this
-/// partition's share of the fleet can run, and some more for
-/// members with few slots. While no worker is known, some are sent all the same: their lag is what makes an autoscaler start workers. A
-/// small fleet gets no more than it can run soon, because a task's time runs while it waits in the inbox.
+/// partition's share of the fleet can run, and some more for members with few slots. While no worker is known, some are sent
+/// all the same: their lag is what makes an autoscaler start workers. A small fleet gets no more than it can run soon,
+/// because a task's time runs while it waits in the inbox.
 fn window(settings: &CoordinatorSettings, fleet: &FleetView, pool: Option<&str>) -> usize {
     let pool = fleet.workers.iter().filter(|worker| worker.pool.as_deref() == pool);
     let unevenness = if fleet.active_coordinators > 1 { UNEVENNESS } else { 0.0 };

@@ -64,15 +64,14 @@ fn is_too_much(settings: &CoordinatorSettings, live: &Live, tops: &[&TaskEntity]
     tokens > room_in_answer(settings, live)
 }
 
-/// Tasks whose results are to be condensed next, those that go together; none if the answer can be made, or no better.
-fn next_level(settings: &CoordinatorSettings, live: &Live) -> Vec<Vec<i32>> {
+/// Tasks whose results, which are too much, are to be condensed next, those that go together; none if it gets no better.
+fn next_level(settings: &CoordinatorSettings, live: &Live, tops: &[&TaskEntity]) -> Vec<Vec<i32>> {
     let given_up = live.digests().any(|digest| digest.state != TaskState::Succeeded);
-    let tops = tops(live);
-    if given_up || live.run.over_budget || !is_too_much(settings, live, &tops) {
+    if given_up || live.run.over_budget {
         return Vec::new();
     }
     // What failed is told to whoever makes the answer, in its own words.
-    let good: Vec<&TaskEntity> = tops.into_iter().filter(|task| task.state == TaskState::Succeeded).collect();
+    let good: Vec<&&TaskEntity> = tops.iter().filter(|task| task.state == TaskState::Succeeded).collect();
     let sizes: Vec<i64> = good.iter().map(|task| result_tokens(task)).collect();
     let room = settings.costs.texts_tokens - quarter(live.intent.goal.len()) - quarter(INSTRUCTION.len());
     let groups = neighbours(&sizes, room).into_iter().filter(|group| group.len() > 1);
@@ -104,11 +103,11 @@ impl Coordinator {
     pub(super) fn reduce(&mut self, id: &IntentId, trace: &str) {
         let Some(live) = self.store.live(id) else { return };
         let Some(run) = live.run.run.clone() else { return };
-        let groups = next_level(&self.settings, live);
+        let tops = tops(live);
+        let too_much = is_too_much(&self.settings, live, &tops);
+        let groups = if too_much { next_level(&self.settings, live, &tops) } else { Vec::new() };
         let mut ordinal = live.tasks().last().map_or(0, |task| task.ordinal.saturating_add(1));
         if groups.is_empty() {
-            let tops = tops(live);
-            let shortened = is_too_much(&self.settings, live, &tops);
             let wanted = live.run.answer.clone().unwrap_or_default();
             let instruction = match wanted.instruction.as_str() {
                 "" => DEFAULT_ANSWER.to_owned(),
@@ -127,7 +126,7 @@ impl Coordinator {
                 state: TaskState::Ready,
                 ..new_task(id, trace)
             };
-            if shortened {
+            if too_much {
                 self.add_note(id, RESULTS_SHORTENED.to_owned());
             }
             return self.enter(id, Phase::Synthesizing, vec![synthesis]);

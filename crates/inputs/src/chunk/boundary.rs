@@ -1,5 +1,6 @@
 //! Where prose is best cut.
 
+use super::fit::floor;
 use unicode_segmentation::GraphemeCursor;
 
 /// Characters that end a sentence before a space, and those that end one by themselves.
@@ -78,12 +79,4 @@ fn between_graphemes(text: &str, fits: usize) -> usize {
         Ok(Some(at)) if at > 0 => at,
         _ => fits,
     }
-}
-
-fn floor(text: &str, at: usize) -> usize {
-    let mut at = at.min(text.len());
-    while !text.is_char_boundary(at) {
-        at -= 1; // ends at 0 at the latest, which is a boundary
-    }
-    at
 }

@@ -80,7 +80,7 @@ fn scaled(room: usize, bytes: usize, tokens: usize) -> usize {
 }
 
 /// The end of a character at `at` or before.
-fn floor(text: &str, at: usize) -> usize {
+pub(super) fn floor(text: &str, at: usize) -> usize {
     let mut at = at.min(text.len());
     while !text.is_char_boundary(at) {
         at -= 1; // ends at 0 at the latest, which is a boundary
